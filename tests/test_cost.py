@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import datetime
+import json
 import math
 import time
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -25,10 +28,16 @@ from raysent.cost import (
 )
 from raysent.cost.config import parse_deadline
 from raysent.errors import ArtifactError, BudgetError, ConfigError
-from raysent.storage import read_json_lines
+from raysent.storage import Lines, read_json_lines
 from raysent.storage.layout import LEDGER_FILE
 from raysent.sweeps import SweepController
-from raysent.sweeps.cost_tracker import CostTracker, metered, read_ledger, spent_usd
+from raysent.sweeps.cost_tracker import (
+    OWED_FILE,
+    CostTracker,
+    metered,
+    read_ledger,
+    spent_usd,
+)
 from raysent.sweeps.space import parse_space
 from raysent.sweeps.trial import Trial
 
@@ -227,6 +236,60 @@ def test_cost_tracker_follows_machines_that_start_and_end(tmp_path):
         ("b", 30, 0),
     ]
     assert (shares[0]["seconds"], shares[0]["usd"]) == (4.0, 1.0)
+
+
+def _refuse(*_: Any) -> None:
+    raise ArtifactError("runs: gone")
+
+
+def _owing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pay for a machine whose last 140 seconds the ledger refuses."""
+    clock = Clock()
+    config = CostConfig(usd_per_hour=3600.0, poll="1s")
+    with (
+        monkeypatch.context() as gone,
+        pytest.raises(ArtifactError, match="runs: gone"),
+        CostTracker(folder, config, nodes=lambda: {"here": {}}, clock=clock) as cost_tracker,
+    ):
+        clock.now += 10
+        cost_tracker.funds()
+        gone.setattr(Lines, "append", _refuse)
+        clock.now += 140
+    assert spent_usd(folder) == 10.0
+
+
+def test_what_the_ledger_refuses_at_the_end_is_owed_and_paid_once(tmp_path, monkeypatch):
+    """By the next session on this machine, also where the ledger refuses it once more."""
+    _owing(tmp_path, monkeypatch)
+    config = CostConfig(usd_per_hour=3600.0)
+    with monkeypatch.context() as gone, pytest.raises(ArtifactError, match="runs: gone"):
+        gone.setattr(Lines, "append", _refuse)
+        CostTracker(tmp_path, config, nodes=dict)
+    for _ in range(2):
+        assert CostTracker(tmp_path, config, nodes=dict).ledger.spent_usd == 150.0
+    assert spent_usd(tmp_path) == 150.0
+    assert not read_ledger(tmp_path)[-1]["is_open"]
+    assert not (tmp_path / OWED_FILE).exists()
+
+
+def test_what_is_owed_is_not_believed_if_it_is_damaged(tmp_path, monkeypatch):
+    """The machine is charged as one that a killed driver left open."""
+    _owing(tmp_path, monkeypatch)
+    owed = tmp_path / OWED_FILE
+    assert '"usd": 140.0' in owed.read_text()
+    owed.write_text(owed.read_text().replace('"usd": 140.0', '"usd": 1.0'))
+    config = CostConfig(usd_per_hour=3600.0)
+    window_s = config.window_s
+    assert CostTracker(tmp_path, config, nodes=dict).ledger.spent_usd == 10.0 + window_s
+
+
+def test_what_version_2_owed_is_paid(tmp_path, monkeypatch):
+    """It wrote a list."""
+    _owing(tmp_path, monkeypatch)
+    owed = tmp_path / OWED_FILE
+    owed.write_text(json.dumps(json.loads(owed.read_text())["entries"]))
+    config = CostConfig(usd_per_hour=3600.0)
+    assert CostTracker(tmp_path, config, nodes=dict).ledger.spent_usd == 150.0
 
 
 def test_metered_charges_work_after_training(tmp_path):

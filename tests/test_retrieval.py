@@ -28,6 +28,7 @@ from raysent.evaluation.retrieval import (
     differences,
     measure,
     rank,
+    read_retrieval,
     some_passages,
     validation_score,
 )
@@ -299,6 +300,15 @@ def test_evaluation_keeps_scores_and_rankings(folder, tmp_path) -> None:
     ]
     assert record.score == score
     assert len(record.ranking.queries) == 40
+    place = tmp_path / "out" / "bm25" / "retrieval"
+    arrays = place / f"{score.task}.npz"
+    whole = arrays.read_bytes()
+    arrays.write_bytes(whole[:200] + bytes([whole[200] ^ 1]) + whole[201:])
+    key = json.loads(arrays.with_suffix(".json").read_text())["key"]
+    with pytest.raises(ArtifactError, match=r"npz: [^\n]+$"):
+        read_retrieval(place, score.task, key=key)
+    assert evaluator.evaluate(["bm25"], [str(folder)]) == [score]
+    assert read_retrieval(place, score.task, key=key).score == score
     behind = differences([score, other])
     assert behind[0].value == 0
     assert behind[0].interval == (0, 0)

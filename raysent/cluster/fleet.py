@@ -590,6 +590,7 @@ class Fleet:
         write_json(
             self._record.permit_path,
             {"until": until, "launches": dict(launches), "targets": dict(targets)},
+            sealed=False,
         )
         renew_lease(self._record.folder, now=self._clock())
         with self._sharing.turn():
@@ -641,7 +642,8 @@ def cluster_held(
     try:
         yield
     finally:
-        write_json(Record(folder, settings.sweep).permit_path, {"until": 0.0, "launches": {}})
+        permit = {"until": 0.0, "launches": {}}
+        write_json(Record(folder, settings.sweep).permit_path, permit, sealed=False)
         with sharing.turn():
             sharing.release()
             is_last = not sharing.others()

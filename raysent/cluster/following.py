@@ -25,7 +25,15 @@ from raysent.cluster.launcher import Head
 from raysent.config import Document
 from raysent.errors import ArtifactError, CloudError, ConfigError, RaysentError
 from raysent.reading import parse_json
-from raysent.storage import address_of, is_remote, open_folder, read_json, remove, write_json
+from raysent.storage import (
+    address_of,
+    is_remote,
+    open_folder,
+    read_json,
+    remove,
+    without_seal,
+    write_json,
+)
 from raysent.storage.layout import JOB_FILE, JOURNAL_FILE, REMOTE_FILE, STOP_FILE
 from raysent.storage.object_store import S3, get_content, split_address
 from raysent.sweeps import Listener
@@ -282,4 +290,5 @@ def _read(remote: str, name: str) -> dict[str, Any]:
     else:
         found = get_content(f"{remote}/{name}")
         values = {} if found is None else parse_json(found.data)
+        values = without_seal(values, name=f"{remote}/{name}")
     return values if isinstance(values, dict) else {}

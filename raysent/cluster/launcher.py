@@ -288,7 +288,7 @@ class Launcher(Head):
             wheels.mkdir(exist_ok=True)
             write_wheel(wheels)
             write_constraints(wheels)
-            write_json(self.file, rendered)
+            write_json(self.file, rendered, sealed=False)
             self.file.chmod(0o600)
             self.has_launched = head is None
             own.unlink(missing_ok=True)

@@ -18,8 +18,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from raysent.errors import ArtifactError
-from raysent.reading import read_json
-from raysent.storage import write_json
+from raysent.storage import read_json, write_json
 
 HOLDERS_FOLDER, HEAD_FILE = "holders", "head.json"
 _TURN_FILE = "turn.lock"

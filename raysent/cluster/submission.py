@@ -309,7 +309,7 @@ def _pack(submission: Submission, folder: Path, *, is_kept: bool) -> list[str]:
         return [*job, "resume", submission.remote, *submission.options]
     space = submission.space
     path = folder / _SPACE_FOLDER / f"{safe_name(space.name)}.yaml"
-    write_json(path, ship(space.document.values, folder))
+    write_json(path, ship(space.document.values, folder), sealed=False)
     command = [*job, "sweep", str(path.relative_to(folder)), "--run", submission.remote]
     if submission.data is not None:
         command += ["--data", str(ship(f"{submission.data.absolute()}", folder))]

@@ -135,12 +135,42 @@ def iterate_lines(name: str | None) -> Iterator[str]:
 
 
 def _split_lines(stream: IO[bytes], name: str) -> Iterator[str]:
-    rest = ""
-    for text in text_blocks(stream, source=name):
-        *complete, rest = (rest + text).split("\n")
-        yield from (line.removesuffix("\r") for line in complete)
+    for complete in complete_lines(text_blocks(stream, source=name)):
+        yield from lines_of(complete)
+
+
+def complete_lines(texts: Iterable[str], *, splits_lines: bool = False) -> Iterator[str]:
+    """Yield texts, one after the other, cut after their last line feed; what follows it begins the next one.
+
+    A line that is longer than a text is joined once, when it has ended.
+
+    Args:
+        texts: The texts.
+        splits_lines: Whether a text without a line feed is cut after its last blank.
+    """
+    unfinished: list[str] = []
+    for text in texts:
+        cut = text.rfind("\n") + 1
+        if not cut and splits_lines:
+            cut = text.rfind(" ") + 1
+        if cut:
+            yield "".join([*unfinished, text[:cut]])
+            unfinished = [text[cut:]]
+            continue
+        # Only what follows a line feed can have a blank here.
+        blank = unfinished[0].rfind(" ") + 1 if splits_lines and unfinished else 0
+        if blank:
+            yield unfinished[0][:blank]
+            unfinished[0] = unfinished[0][blank:]
+        unfinished.append(text)
+    rest = "".join(unfinished)
     if rest:
-        yield rest.removesuffix("\r")
+        yield rest
+
+
+def lines_of(text: str) -> list[str]:
+    """Return the lines of a text without their ends, which a line feed alone makes."""
+    return [line.removesuffix("\r") for line in text.removesuffix("\n").split("\n")]
 
 
 def batched(items: Iterable[Any], size: int) -> Iterator[list[Any]]:

@@ -191,7 +191,7 @@ def save_fusion(
     result = _result(scored, found, data, folder, copies=copies)
     if copies:
         write_text(folder / CARD_FILE, answer_card(folder, result.answer))
-    write_json(folder / FUSION_FILE, {"kind": _KIND, **result.model_dump(mode="json")}, sealed=True)
+    write_json(folder / FUSION_FILE, {"kind": _KIND, **result.model_dump(mode="json")})
     return result
 
 

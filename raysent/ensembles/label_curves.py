@@ -168,7 +168,6 @@ def write_curves(folder: Path, curves: Sequence[LabelCurve]) -> None:
         write_json(
             path_below(folder / LABELS_FOLDER, f"{curve.task}.json"),
             curve.model_dump(mode="json"),
-            sealed=True,
         )
 
 

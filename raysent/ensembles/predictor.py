@@ -18,19 +18,19 @@ import numpy as np
 from raysent.ensembles.calibration import Calibration, Promise
 from raysent.ensembles.pools import Combination, LogarithmicPool
 from raysent.ensembles.task_ensemble import calibration_of
-from raysent.errors import ConfigError, did_you_mean
+from raysent.errors import ArtifactError, ConfigError, did_you_mean
 from raysent.evaluation.members import model_folder, model_key
 from raysent.evaluation.own_layer import own_log_probabilities
 from raysent.evaluation.probes.features import features_of
 from raysent.evaluation.probes.lexical import predict_lexical
 from raysent.evaluation.probes.results import predicted_scores
 from raysent.evaluation.protocols.fast import DIVIDED
-from raysent.evaluation.records import Record, read_record, record_folder
+from raysent.evaluation.records import Record, is_record_of, read_record, record_folder
 from raysent.evaluation.targets import Float64
 from raysent.models.schemes import is_scheme_name
 from raysent.models.schemes.tfidf import LexicalModel
 from raysent.models.sentence_encoder import SentenceEncoder, Texts, as_sentences
-from raysent.storage import open_folder
+from raysent.storage import address_of, open_folder
 from raysent.storage.layout import EVALUATION_FOLDER, TRIALS_FOLDER
 
 # Protocols whose records hold a probe and its predictions; the first is preferred.
@@ -237,7 +237,8 @@ def split_arguments(
 def recorded(encoder: SentenceEncoder) -> Mapping[str, Predictor]:
     """Return what predicts the tasks that a single model was evaluated on, by task; empty if it was on none.
 
-    The records are those of its own folder, then those of the sweep that it is a trial of.
+    The records are those of its own folder, then those of the sweep that it is a trial of. To look one up raises an
+    `ArtifactError` if it is damaged.
     """
     folder = (
         None
@@ -246,18 +247,27 @@ def recorded(encoder: SentenceEncoder) -> Mapping[str, Predictor]:
     )
     if folder is None or model_folder(folder) is None:
         return {}
-    key, found = model_key(str(folder)), dict[str, Predictor]()
+    key = model_key(str(folder))
+    places: dict[str, Path] = {}
     for place in _record_folders(folder):
         for path in sorted(place.glob("*.json")):
-            record = None if path.stem in found else read_record(place, path.stem)
-            if record is not None and record.model_key == key:
-                found[record.task] = Predictor(
-                    (encoder,),
-                    (record,),
-                    LogarithmicPool(np.ones(1)),
-                    calibration_of([record], method="uniform"),
-                )
-    return found
+            if path.stem not in places and is_record_of(place, path.stem, key):
+                places[path.stem] = place
+
+    def predictor_of(task: str) -> Predictor:
+        record = read_record(places[task], task)
+        if record is None:
+            raise ArtifactError(
+                f"{address_of(places[task] / task)}.json: removed since it was found; evaluate again"
+            )
+        return Predictor(
+            (encoder,),
+            (record,),
+            LogarithmicPool(np.ones(1)),
+            calibration_of([record], method="uniform"),
+        )
+
+    return Predictors(list(places), predictor_of)
 
 
 def _record_folders(folder: Path) -> Iterator[Path]:

@@ -111,7 +111,7 @@ def write_result(folder: Path, result: EnsembleResult) -> Path:
         ArtifactError: If it cannot be written.
     """
     path = folder / ENSEMBLE_FILE
-    write_json(path, result.model_dump(mode="json"), sealed=True)
+    write_json(path, result.model_dump(mode="json"))
     return path
 
 

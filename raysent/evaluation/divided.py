@@ -89,7 +89,7 @@ def _divide(folder: Path, task: Task, data_dir: Path | None, *, ranks: bool) -> 
         "num_rows": len(data),
         "ranks": saved["ranks"] if saved else ranks,
     }
-    write_json(Path(f"{place}.json"), {**known, "is_scored": data.is_scored}, sealed=True)
+    write_json(Path(f"{place}.json"), {**known, "is_scored": data.is_scored})
     return divided_tasks(folder)[task.name]
 
 

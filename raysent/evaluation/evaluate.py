@@ -237,19 +237,13 @@ class Evaluator:
             record_folder(output / job.member.folder, job.protocol) for output in self.other_outputs
         ]
         for folder in (own, *others, *_shared_folder(job)):
-            found: Result | None
-            if isinstance(job.data, TaskData):
-                found = read_record(folder, job.data.task, key=job.key)
-                if found is None and job.limited_key is not None:
-                    found = read_record(folder, job.data.task, key=job.limited_key)
-            elif isinstance(job.data, RetrievalData):
-                found = read_retrieval(folder, job.data.task, key=job.key)
-            else:
-                found = read_score(folder, job.data.task, SimilarityScore, key=job.key)
-            if found is not None:
+            result = None
+            with contextlib.suppress(ArtifactError):  # a damaged record is made again
+                result = _kept_result(folder, job)
+            if result is not None:
                 if folder != own:
-                    _write(own, job, found)
-                return found
+                    _write(own, job, result)
+                return result
         return None
 
     def _write(self, job: Job, result: Result) -> None:
@@ -293,6 +287,18 @@ def _shared_folder(job: Job) -> list[Path]:
     if job.member.encoder is not None or split_path(job.member.path)[1] is not None:
         return []
     return [cache_folder() / "evaluation" / job.key]
+
+
+def _kept_result(folder: Path, job: Job) -> Result | None:
+    """Return what was kept of a job in a folder; None if there is nothing of the same key."""
+    if isinstance(job.data, RetrievalData):
+        return read_retrieval(folder, job.data.task, key=job.key)
+    if not isinstance(job.data, TaskData):
+        return read_score(folder, job.data.task, SimilarityScore, key=job.key)
+    record = read_record(folder, job.data.task, key=job.key)
+    if record is None and job.limited_key is not None:
+        record = read_record(folder, job.data.task, key=job.limited_key)
+    return record
 
 
 def _write(folder: Path, job: Job, result: Result) -> None:

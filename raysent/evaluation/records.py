@@ -11,8 +11,9 @@ Records of protocols other than `fast` have a folder below the model's, as `<mod
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, astuple, dataclass, field
 from importlib.metadata import version
 from pathlib import Path
@@ -29,6 +30,8 @@ from raysent.evaluation.targets import Targets
 from raysent.evaluation.task import Metric
 from raysent.models import TENSORS_FILE
 from raysent.storage import (
+    address_of,
+    file_sha256,
     load_arrays,
     path_below,
     read_json,
@@ -58,6 +61,9 @@ _PLAIN = (
     "test",
     "measures",
 )
+# The other arrays of a record, as a file calls them; and the key of the hash of their file.
+_ARRAYS = ("labels", "scores", "probe_weights", "probe_intercepts")
+ARRAYS_KEY = "arrays"
 # Begins the names of what `Record.arrays` holds.
 _MODEL_ARRAYS = "model_"
 _ABOUT = ("settings", "interval", "num_unfinished_fits", "versions", "seconds")
@@ -357,7 +363,8 @@ def write_record(folder: Path, record: Record) -> None:
     arrays |= {f"{_MODEL_ARRAYS}{name}": value for name, value in record.arrays.items()}
     for number, fold in enumerate(record.folds):
         arrays |= {f"fold{number}_{name}": getattr(fold, name) for name in _OF_FOLD}
-    save_arrays(path_below(folder, f"{record.task}.npz"), arrays)
+    arrays_path = path_below(folder, f"{record.task}.npz")
+    save_arrays(arrays_path, arrays)
     plain = {name: getattr(record, name) for name in _PLAIN}
     strengths = {
         "fold_strengths": [fold.strength for fold in record.folds],
@@ -369,8 +376,8 @@ def write_record(folder: Path, record: Record) -> None:
         "metric": record.metric,
         "label_names": list(record.label_names),
     }
-    about |= {**strengths, **record.about}
-    write_json(path_below(folder, f"{record.task}.json"), about, sealed=True)
+    about |= {**strengths, **record.about, ARRAYS_KEY: file_sha256(arrays_path)}
+    write_json(path_below(folder, f"{record.task}.json"), about)
 
 
 def read_record(folder: Path, task: str, *, key: str | None = None) -> Record | None:
@@ -380,15 +387,89 @@ def read_record(folder: Path, task: str, *, key: str | None = None) -> Record | 
         folder: The folder of the model's records under a protocol.
         task: The task's name.
         key: If given, the key that the record must have.
+
+    Raises:
+        ArtifactError: If it is damaged.
     """
-    try:
-        about = read_json(path_below(folder, f"{task}.json"))
-        if about["kind_of_file"] != KIND or key not in (None, about["key"]):
-            return None
-        return _record(about, load_arrays(path_below(folder, f"{task}.npz")))
-    except (ArtifactError, KeyError, TypeError):
-        # A missing or truncated record is made again.
+    about = read_about(folder, task)
+    if about.get("kind_of_file") != KIND or key not in (None, about.get("key")):
         return None
+    with record_errors(folder, task):
+        folds = {f"fold{number}_" for number, _ in enumerate(about["fold_strengths"])}
+        names = {*_ARRAYS, *(f"{fold}{name}" for fold in folds for name in _OF_FOLD)}
+        arrays = read_arrays(
+            folder,
+            task,
+            about,
+            is_wanted=lambda name: name in names or name.startswith(_MODEL_ARRAYS),
+        )
+        record = _record(about, arrays)
+        _check_shapes(record)
+        return record
+
+
+def is_record_of(folder: Path, task: str, model_key: str) -> bool:
+    """Return whether there is a record of this model, or one that is too damaged to say of which."""
+    try:
+        about = read_about(folder, task)
+    except ArtifactError:
+        return True
+    return about.get("kind_of_file") == KIND and about.get("model_key") == model_key
+
+
+def read_arrays(
+    folder: Path, task: str, about: Mapping[str, Any], *, is_wanted: Callable[[str], bool]
+) -> dict[str, np.ndarray]:
+    """Return the arrays that go with the plain values of a record.
+
+    Raises:
+        ArtifactError: If their file is missing, damaged, or another one than was written with these values.
+    """
+    path = path_below(folder, f"{task}.npz")
+    arrays = load_arrays(path, is_wanted=is_wanted)
+    # Records of earlier versions do not have the key.
+    if about.get(ARRAYS_KEY) not in (None, file_sha256(path)):
+        raise ArtifactError(f"{address_of(path)}: changed since it was written; evaluate again")
+    return arrays
+
+
+def read_about(folder: Path, task: str) -> dict[str, Any]:
+    """Return the plain values of a record; empty if there are none, which is so until the record is complete."""
+    path = path_below(folder, f"{task}.json")
+    if not path.exists():
+        return {}
+    about = read_json(path)
+    if not isinstance(about, dict):
+        raise ArtifactError(f"{address_of(path)}: not a record of an evaluation; evaluate again")
+    return about
+
+
+@contextlib.contextmanager
+def record_errors(folder: Path, task: str) -> Iterator[None]:
+    """Turn errors about what a record lacks, or has of another kind, into one line."""
+    try:
+        yield
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+        raise ArtifactError(
+            f"{address_of(folder / task)}.json: not a record of an evaluation "
+            f"({type(error).__name__}: {error}); remove it, or evaluate again"
+        ) from None
+
+
+def _check_shapes(record: Record) -> None:
+    """Raise a ValueError if arrays of a record do not fit each other."""
+    num_rows = len(record.labels)
+    for fold in record.folds:
+        for rows, predicted in (
+            (fold.validation_rows, fold.validation_log_probabilities),
+            (fold.test_rows, fold.test_log_probabilities),
+        ):
+            if predicted.shape != (len(rows), len(record.label_names)):
+                raise ValueError("predictions must have a row for each row, and a column a class")
+            if len(rows) and not 0 <= rows.min() <= rows.max() < num_rows:
+                raise ValueError("rows of a fold must be among those of the task")
+    if record.probe.weights.shape[1:] != record.probe.intercepts.shape:
+        raise ValueError("a probe must have an intercept for each output")
 
 
 def _record(about: dict[str, Any], arrays: dict[str, np.ndarray]) -> Record:
@@ -423,23 +504,24 @@ def write_score(folder: Path, score: SimilarityScore | MtebScore, *, key: str) -
         ArtifactError: If the folder cannot be written.
     """
     protocol = {"protocol": MTEB} if isinstance(score, MtebScore) else {}
-    write_json(
-        path_below(folder, f"{score.task}.json"),
-        {"key": key, **protocol, **asdict(score)},
-        sealed=True,
-    )
+    path = path_below(folder, f"{score.task}.json")
+    write_json(path, {"key": key, **protocol, **asdict(score)})
 
 
 def read_score(
     folder: Path, task: str, kind: type[WithoutProbe], *, key: str
 ) -> WithoutProbe | None:
-    """Return a score without a probe, or None if it is missing, incomplete, or has another key."""
-    try:
-        values = read_json(path_below(folder, f"{task}.json"))
-        found = _any_score(values) if values["key"] == key else None
-    except (ArtifactError, AttributeError, KeyError, TypeError):
-        return None  # made again
-    return found if isinstance(found, kind) else None
+    """Return a score without a probe, or None if it is missing, incomplete, or has another key.
+
+    Raises:
+        ArtifactError: If it is damaged.
+    """
+    about = read_about(folder, task)
+    if about.get("key") != key:
+        return None
+    with record_errors(folder, task):
+        score = _any_score(about)
+    return score if isinstance(score, kind) else None
 
 
 def library_versions() -> dict[str, str]:

@@ -17,16 +17,23 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from raysent.errors import ArtifactError
 from raysent.evaluation.bootstrap import BootstrapEstimate, Resamples
 from raysent.evaluation.fusion import DEPTH, Ranking, fuse
 from raysent.evaluation.nearest import Hits, check_search, nearest_codes, nearest_vectors
-from raysent.evaluation.records import Costs, Score, score_of
+from raysent.evaluation.records import (
+    ARRAYS_KEY,
+    Costs,
+    Score,
+    read_about,
+    read_arrays,
+    record_errors,
+    score_of,
+)
 from raysent.evaluation.task import RetrievalData
 from raysent.models.codes import pack_bits
 from raysent.models.schemes.bm25 import Bm25Index, Bm25Model
 from raysent.models.sentence_encoder import SentenceEncoder, normalize_rows
-from raysent.storage import load_arrays, path_below, read_json, remove, save_arrays, write_json
+from raysent.storage import file_sha256, path_below, remove, save_arrays, write_json
 
 Float64 = npt.NDArray[np.float64]
 
@@ -255,21 +262,29 @@ def write_retrieval(folder: Path, record: RetrievalRecord, *, key: str) -> None:
     Raises:
         ArtifactError: If the folder cannot be written.
     """
-    score, ranking = record.score, record.ranking
+    score = record.score
     remove(path_below(folder, f"{score.task}.json"))
-    save_arrays(path_below(folder, f"{score.task}.npz"), vars(ranking))
-    about = {**asdict(score), "seconds": {"encode_ms_per_1000": score.encode_ms}, "key": key}
-    write_json(path_below(folder, f"{score.task}.json"), about, sealed=True)
+    arrays_path = path_below(folder, f"{score.task}.npz")
+    save_arrays(arrays_path, vars(record.ranking))
+    about = {
+        **asdict(score),
+        "seconds": {"encode_ms_per_1000": score.encode_ms},
+        "key": key,
+        ARRAYS_KEY: file_sha256(arrays_path),
+    }
+    write_json(path_below(folder, f"{score.task}.json"), about)
 
 
 def read_retrieval(folder: Path, task: str, *, key: str) -> RetrievalRecord | None:
-    """Return a record, or None if it is missing, incomplete, or has another key."""
-    try:
-        about = read_json(path_below(folder, f"{task}.json"))
-        if about["key"] != key or about["protocol"] != RETRIEVAL:
-            return None
-        arrays = load_arrays(path_below(folder, f"{task}.npz"))
-        ranking = Ranking(*(arrays[name] for name in ("queries", "rows", "scores")))
-        return RetrievalRecord(score_of(about), ranking)
-    except (ArtifactError, KeyError, TypeError):
-        return None  # made again
+    """Return a record, or None if it is missing, incomplete, or has another key.
+
+    Raises:
+        ArtifactError: If it is damaged.
+    """
+    about = read_about(folder, task)
+    if about.get("key") != key or about.get("protocol") != RETRIEVAL:
+        return None
+    with record_errors(folder, task):
+        names = ("queries", "rows", "scores")
+        arrays = read_arrays(folder, task, about, is_wanted=names.__contains__)
+        return RetrievalRecord(score_of(about), Ranking(*(arrays[name] for name in names)))

@@ -6,7 +6,7 @@ agree, the vectors must, up to the order of sums in float32.
 
 from __future__ import annotations
 
-import tempfile
+import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -25,7 +25,13 @@ from raysent.models import SentenceModel, load
 from raysent.models.schemes import encoder_name
 from raysent.models.sentence_encoder import SentenceEncoder
 from raysent.progress import messages
-from raysent.storage import is_remote, open_folder, remove_tree, storage_errors, write_text
+from raysent.storage import (
+    is_remote,
+    open_folder,
+    storage_errors,
+    temporary_folder_beside,
+    write_text,
+)
 from raysent.storage.layout import CARD_FILE
 
 _MODULES = {
@@ -148,10 +154,10 @@ def export(
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
         raise ArtifactError(f"{path}: exists; name a new folder")
     folder = open_folder(encoder.source) if encoder.source else None
-    with storage_errors(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = Path(tempfile.mkdtemp(prefix=f".{path.name}-", dir=path.parent))
-    try:
+    with contextlib.ExitStack() as stack:
+        with storage_errors(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            temporary = stack.enter_context(temporary_folder_beside(path))
         target.write(models, temporary)
         prompt, methods = getattr(target, "PROMPT", None), getattr(target, "METHODS", ())
         options: dict[str, Any] = {
@@ -168,11 +174,13 @@ def export(
             encoder, models, target=target, check=str(check), folder=folder, license=license
         )
         write_text(temporary / CARD_FILE, card)
-        temporary.chmod(0o755)
+        # Libraries write some files for their owner alone.
+        readable = temporary.stat().st_mode & 0o666
+        for file in temporary.rglob("*"):
+            if file.is_file():
+                file.chmod(readable)
         with storage_errors(path):
             temporary.replace(path)
-    finally:
-        remove_tree(temporary, below=path.parent)
     return Export(Path(output), to, check)
 
 

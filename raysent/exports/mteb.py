@@ -8,6 +8,7 @@ Source: `mteb.models.EncoderProtocol`, `mteb.evaluate` and `mteb.ResultCache` of
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 from collections.abc import Iterable, Mapping, Sequence
 from importlib import import_module
@@ -21,7 +22,7 @@ import torch
 from torch import Tensor
 
 from raysent import __version__
-from raysent.errors import ConfigError, DataError, did_you_mean
+from raysent.errors import ArtifactError, ConfigError, DataError, did_you_mean
 from raysent.evaluation.members import Member
 from raysent.evaluation.records import (
     MTEB,
@@ -133,9 +134,10 @@ def evaluate_on_mteb(
                     len(members) * len(tasks),
                 )
             folder, key = record_folder(output / member.folder, MTEB), _key(member, task)
-            found = (
-                read_score(folder, task.metadata.name, MtebScore, key=key) if is_published else None
-            )
+            found = None
+            if is_published:
+                with contextlib.suppress(ArtifactError):  # a damaged one is computed again
+                    found = read_score(folder, task.metadata.name, MtebScore, key=key)
             if found is None:
                 encoder = load(member.path) if encoder is None else encoder
                 found = _score(member, encoder, task, cache=output / MTEB)

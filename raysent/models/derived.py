@@ -339,9 +339,7 @@ def _save_composition(models: Mapping[str, Path], output: Path) -> None:
             if (folder / OUTCOME_FILE).is_file():  # how long it trained
                 shutil.copyfile(folder / OUTCOME_FILE, place / OUTCOME_FILE)
     # Last, because it marks the members as complete.
-    write_json(
-        output / COMPOSITION_FILE, {"kind": _COMPOSITION, "members": list(models)}, sealed=True
-    )
+    write_json(output / COMPOSITION_FILE, {"kind": _COMPOSITION, "members": list(models)})
 
 
 def member_folders(folder: Path) -> dict[str, Path]:

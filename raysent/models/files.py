@@ -76,7 +76,7 @@ def write_record(folder: Path, record: Record) -> None:
         "files": files,
         "tensors": tensor_types(folder / TENSORS_FILE),
     }
-    write_json(folder / MODEL_FILE, {**about, "sha256": _digest(about)})
+    write_json(folder / MODEL_FILE, {**about, "sha256": _digest(about)}, sealed=False)
 
 
 def _digest(about: dict[str, Any]) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -66,7 +67,7 @@ from raysent.pipeline.results import (
     write_report,
 )
 from raysent.progress import ProgressLines, messages
-from raysent.storage import address_of, open_folder, path_below, remove_folder, to_uri
+from raysent.storage import address_of, holding, open_folder, path_below, remove_folder, to_uri
 from raysent.storage.layout import (
     BEST_FOLDER,
     DIVISIONS_FOLDER,
@@ -234,30 +235,34 @@ def sweep(  # noqa: PLR0913 - the options of the command
     if messages.is_terminal:
         print_lines(lines)
     check_free(folder)
-    checked = take_along(checked, folder)
-    with ProgressLines(is_quiet=not progress) as bar:
-        named = ranking_tasks(checked, chosen, data, are_given=tasks is not None)
-        checked = with_possible_trials(
-            fit_to_machine(checked, tasks=named, address=address, progress=bar)
-        )
-    checked = _divide(checked, folder, chosen, None if data is None else Path(data))
-    if address is not None and not is_submitted():
-        # Workers on other machines have other working folders; those of a submitted job have a copy of its own.
-        checked = with_absolute_paths(checked)
-    record = SweepRecord(checked, seed, command, address, options, device=chosen_device())
+    with holding(folder) as lease:
+        check_free(folder)  # another command may have begun meanwhile
+        checked = take_along(checked, folder)
+        with ProgressLines(is_quiet=not progress) as bar:
+            named = ranking_tasks(checked, chosen, data, are_given=tasks is not None)
+            checked = with_possible_trials(
+                fit_to_machine(checked, tasks=named, address=address, progress=bar)
+            )
+        checked = _divide(checked, folder, chosen, None if data is None else Path(data))
+        if address is not None and not is_submitted():
+            # Workers on other machines have other working folders; those of a submitted job have a copy of its own.
+            checked = with_absolute_paths(checked)
+        record = SweepRecord(checked, seed, command, address, options, device=chosen_device())
 
-    def on_prepared(facts: Mapping[str, Any]) -> None:
-        if shows_plan:
-            print_lines([] if messages.is_terminal else lines)
-            print_notes(checked.config(checked.first_params()))
-            known = [ranking_line(checked), *fitted_lines(checked), size_line(checked, facts)]
-            known.append(chance_line(checked.metric, facts["pool"]))
-            print_lines([*known, "starting Ray and the processes of the first trials"])
+        def on_prepared(facts: Mapping[str, Any]) -> None:
+            if shows_plan:
+                print_lines([] if messages.is_terminal else lines)
+                print_notes(checked.config(checked.first_params()))
+                known = [ranking_line(checked), *fitted_lines(checked), size_line(checked, facts)]
+                known.append(chance_line(checked.metric, facts["pool"]))
+                print_lines([*known, "starting Ray and the processes of the first trials"])
 
-    with TrackingThread(checked, folder, targets=track, warn=print_warning) as tracking:
-        with _surroundings(checked, folder, [tracking, *listeners], progress=progress) as around:
-            start_sweep(record, folder, around, on_prepared=on_prepared)
-        return _evaluated(folder, progress=progress, tracking=tracking)
+        with TrackingThread(checked, folder, targets=track, warn=print_warning) as tracking:
+            with _surroundings(
+                checked, folder, [tracking, *listeners], progress=progress
+            ) as around:
+                start_sweep(record, folder, replace(around, lease=lease), on_prepared=on_prepared)
+            return _evaluated(folder, progress=progress, tracking=tracking)
 
 
 def _checked(
@@ -343,33 +348,40 @@ def resume(
         RaysentError: If the folder holds no sweep, another process works on it, or its files are damaged; if its space
             names files by paths that start from another folder than the working folder.
     """
-    recorded = read_sweep(open_folder(run))
-    _check_relative_paths(recorded)
-    folder = recorded.folder
+    folder = open_folder(run)
+    load_record(folder)  # nothing is written into another folder
     limits = overrides_of(
         {"budget": ("cost.budget", budget), "deadline": ("cost.deadline", deadline)}
     )
-    device = chosen_device() or recorded.record.device
-    if progress and messages.is_terminal and not is_submitted():
-        num_ended = sum(trial.status in ENDED for trial in recorded.trials)
-        print_lines(
-            [
-                f"{recorded.space.name}: resumes; {num_ended} of {recorded.space.limits.trials} trials have ended"
-                + (f"; computes on {device}" if device else "")
-            ]
-        )
-    with (
-        on_device(device),
-        TrackingThread(recorded.space, folder, targets=track, warn=print_warning) as tracking,
-    ):
-        others: list[Listener] = [tracking, *listeners]
-        with _surroundings(
-            recorded.space, folder, others, past=recorded.events, progress=progress
-        ) as around:
-            resume_sweep(
-                folder, around, limits=limits, address=address, accept_versions=accept_versions
-            )
-        return _evaluated(folder, progress=progress, tracking=tracking)
+    with holding(folder) as lease:
+        recorded = read_sweep(folder)
+        _check_relative_paths(recorded)
+        device = chosen_device() or recorded.record.device
+        if progress and messages.is_terminal and not is_submitted():
+            num_ended = sum(trial.status in ENDED for trial in recorded.trials)
+            num_trials = recorded.space.limits.trials
+            where = f"; computes on {device}" if device else ""
+            line = f"{recorded.space.name}: resumes; {num_ended} of {num_trials} trials have ended"
+            print_lines([line + where])
+        with (
+            on_device(device),
+            TrackingThread(recorded.space, folder, targets=track, warn=print_warning) as tracking,
+        ):
+            with _surroundings(
+                recorded.space,
+                folder,
+                [tracking, *listeners],
+                past=recorded.events,
+                progress=progress,
+            ) as around:
+                resume_sweep(
+                    folder,
+                    replace(around, lease=lease),
+                    limits=limits,
+                    address=address,
+                    accept_versions=accept_versions,
+                )
+            return _evaluated(folder, progress=progress, tracking=tracking)
 
 
 def origin_of(run: str | Path) -> Path:

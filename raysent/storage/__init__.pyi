@@ -2,6 +2,7 @@ from .disk import cache_folder as cache_folder
 from .disk import flush as flush
 from .disk import remove_tree as remove_tree
 from .disk import storage_errors as storage_errors
+from .disk import temporary_folder_beside as temporary_folder_beside
 from .files import atomic_write as atomic_write
 from .files import content_key as content_key
 from .files import copy_from_shared as copy_from_shared
@@ -17,11 +18,14 @@ from .files import save_arrays as save_arrays
 from .files import save_tensors as save_tensors
 from .files import tensor_types as tensor_types
 from .files import whole_file as whole_file
+from .files import with_seal as with_seal
+from .files import without_seal as without_seal
 from .files import write_json as write_json
 from .files import write_text as write_text
 from .layout import CHECKPOINT_FOLDER as CHECKPOINT_FOLDER
 from .layout import LOCK_FILE as LOCK_FILE
 from .lease import Lease as Lease
+from .lease import holding as holding
 from .lease import is_locked as is_locked
 from .lines import Lines as Lines
 from .lines import append_json_line as append_json_line

@@ -6,7 +6,8 @@ import contextlib
 import errno
 import os
 import shutil
-import tempfile
+import stat
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -25,6 +26,9 @@ _REFUSED = (
     errno.EPERM,
     errno.EROFS,
 )
+
+# Of a new file, before the user's mask.
+_NEW_FILE_MODE = 0o666
 
 
 @contextlib.contextmanager
@@ -64,13 +68,55 @@ def storage_errors(path: Path | str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def temporary_beside(path: Path) -> Iterator[Path]:
-    """Yield an empty temporary file in the folder of `path`; it is deleted after the block unless it was renamed."""
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    os.close(handle)
+    """Yield an empty temporary file in the folder of `path`; it is deleted after the block unless it was renamed.
+
+    It may be read by those who may read the file that it replaces; of a new file, by those whom the user's mask allows.
+    """
+    temporary = _unused_name(path)
+    mode = _mode_of(path)
+    # Its owner writes it, whatever is allowed of the file that it replaces.
+    allowed = _NEW_FILE_MODE if mode is None else mode | stat.S_IRUSR | stat.S_IWUSR
+    flags = os.O_CREAT | os.O_EXCL | os.O_RDWR | getattr(os, "O_BINARY", 0)
+    os.close(os.open(temporary, flags, allowed))
+    if mode is not None:
+        temporary.chmod(allowed)
     try:
-        yield Path(name)
+        yield temporary
     finally:
-        Path(name).unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def temporary_folder_beside(path: Path) -> Iterator[Path]:
+    """Yield an empty temporary folder beside `path`; it is removed after the block unless it was renamed.
+
+    It may be entered by those whom the user's mask allows, or who may enter the folder that it replaces.
+    """
+    temporary = _unused_name(path)
+    temporary.mkdir()
+    keep_mode(temporary, path)
+    try:
+        yield temporary
+    finally:
+        remove_tree(temporary, below=path.parent)
+
+
+def keep_mode(temporary: Path, path: Path) -> None:
+    """Let a file or folder have the mode of the one that it replaces, if there is one."""
+    mode = _mode_of(path)
+    if mode is not None:
+        temporary.chmod(mode)
+
+
+def _mode_of(path: Path) -> int | None:
+    try:
+        return stat.S_IMODE(path.stat().st_mode)
+    except OSError:
+        return None
+
+
+def _unused_name(path: Path) -> Path:
+    return path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}")
 
 
 def check_below(folder: Path, below: Path) -> None:

@@ -9,9 +9,12 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import math
 import os
 import shutil
-from collections.abc import Iterator
+import stat
+import zipfile
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +23,13 @@ import safetensors
 
 from raysent import reading
 from raysent.errors import ArtifactError
-from raysent.storage.disk import cache_folder, flush, storage_errors, temporary_beside
+from raysent.storage.disk import (
+    cache_folder,
+    flush,
+    keep_mode,
+    storage_errors,
+    temporary_beside,
+)
 from raysent.storage.mirror import address_of, commit
 from raysent.storage.object_store import (
     S3,
@@ -37,6 +46,10 @@ if TYPE_CHECKING:
     import torch
 
 _SEAL = "digest"
+# Arrays may unpack to this size, and to so many times their file: labels alone are packed as tightly, and beside them
+# are probabilities, which hardly are.
+_SMALL_ARRAYS_BYTES = 64 << 20
+_MOST_UNPACKED = 64
 
 
 @contextlib.contextmanager
@@ -55,9 +68,11 @@ def atomic_write(path: Path) -> Iterator[Path]:
     with storage_errors(address_of(path)):
         path.parent.mkdir(parents=True, exist_ok=True)
         with temporary_beside(path) as temporary:
+            allowed = stat.S_IMODE(temporary.stat().st_mode)
             yield temporary
             flush(temporary)
-            temporary.chmod(0o644)
+            temporary.chmod(allowed)  # safetensors replaces the file
+            keep_mode(temporary, path)
             commit(temporary, path)
 
 
@@ -89,14 +104,19 @@ def write_text(path: Path, text: str) -> None:
         temporary.write_text(text, encoding="utf-8")
 
 
-def write_json(path: Path, value: Any, *, sealed: bool = False) -> None:
-    """Write a value as indented JSON atomically; a sealed mapping with a hash of its content, which `read_json` checks.
+def write_json(path: Path, value: Any, *, sealed: bool = True) -> None:
+    """Write a value as indented JSON atomically; a mapping with a hash of its content, which `read_json` checks.
+
+    Args:
+        path: The file.
+        value: The value.
+        sealed: Whether a mapping has the hash; not in a file that other programs read.
 
     Raises:
         ValueError: If the value contains NaN or infinity.
     """
-    if sealed:
-        value = {**value, _SEAL: content_key(reading.parse_json(json.dumps(value)))}
+    if sealed and isinstance(value, Mapping):
+        value = with_seal(value)
     write_text(path, json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
 
 
@@ -107,22 +127,52 @@ def read_json(path: Path, *, sealed: bool = False) -> Any:
         ArtifactError: If it is missing, truncated, not JSON, beyond the limits of `raysent.reading`, or not as sealed.
     """
     value = reading.read_json(path, name=address_of(path))
+    return without_seal(value, name=address_of(path), needs_seal=sealed)
+
+
+def with_seal(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return values with a hash of their content, as JSON has them."""
+    return {**values, _SEAL: content_key(reading.parse_json(json.dumps(values)))}
+
+
+def without_seal(value: Any, *, name: str, needs_seal: bool = False) -> Any:
+    """Return a value of JSON without its seal; earlier versions wrote some files without.
+
+    Args:
+        value: The value.
+        name: Where it is from, for the message.
+        needs_seal: Whether it must have a seal.
+
+    Raises:
+        ArtifactError: If it is not as it was sealed.
+    """
     seal = value.pop(_SEAL, None) if isinstance(value, dict) else None
-    if (sealed or seal is not None) and seal != content_key(value):
-        raise ArtifactError(
-            f"{address_of(path)}: changed since it was written; restore it or run again"
-        )
+    if (needs_seal or seal is not None) and seal != content_key(value):
+        raise ArtifactError(f"{name}: changed since it was written; restore it or run again")
     return value
 
 
 def save_tensors(
-    path: Path, tensors: dict[str, torch.Tensor], metadata: dict[str, str] | None = None
+    path: Path,
+    tensors: dict[str, torch.Tensor],
+    metadata: dict[str, str] | None = None,
+    *,
+    sealed: bool = False,
 ) -> None:
-    """Write named tensors as safetensors atomically."""
+    """Write named tensors as safetensors atomically.
+
+    Args:
+        path: The file.
+        tensors: The tensors.
+        metadata: Texts that stand in the file.
+        sealed: Whether they have a hash of the tensors, which `load_tensors` checks; where no other file has one.
+    """
     # Imported here because it imports torch: processes that only read text start faster without it.
     from safetensors.torch import save_file  # noqa: PLC0415
 
     contiguous = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    if sealed:
+        metadata = {**(metadata or {}), _SEAL: _tensors_key(contiguous)}
     with atomic_write(path) as temporary:
         save_file(contiguous, temporary, metadata=metadata)
 
@@ -131,12 +181,26 @@ def load_tensors(path: Path) -> dict[str, torch.Tensor]:
     """Read named tensors.
 
     Raises:
-        ArtifactError: If the file is missing, truncated or not safetensors.
+        ArtifactError: If the file is missing, truncated, not safetensors, or not as it was sealed.
     """
     from safetensors.torch import load_file  # noqa: PLC0415  # late as above
 
     with _tensor_errors(path):
-        return load_file(path)
+        tensors = load_file(path)
+        with safetensors.safe_open(path, framework="numpy") as stream:
+            seal = (stream.metadata() or {}).get(_SEAL)
+    if seal is not None and seal != _tensors_key(tensors):
+        raise ArtifactError(
+            f"{address_of(path)}: changed since it was written; restore it or train again"
+        )
+    return tensors
+
+
+def _tensors_key(tensors: Mapping[str, torch.Tensor]) -> str:
+    parts: list[Any] = []
+    for name, tensor in sorted(tensors.items()):
+        parts += [name, str(tensor.dtype), list(tensor.shape), tensor.numpy().tobytes()]
+    return content_key(*parts)
 
 
 def tensor_types(path: Path) -> dict[str, dict[str, Any]]:
@@ -172,23 +236,62 @@ def save_arrays(path: Path, arrays: dict[str, np.ndarray]) -> None:
         np.savez_compressed(stream, **arrays)  # type: ignore[arg-type]
 
 
-def load_arrays(path: Path) -> dict[str, np.ndarray]:
-    """Read named arrays.
+def load_arrays(
+    path: Path, *, is_wanted: Callable[[str], bool] = lambda _: True
+) -> dict[str, np.ndarray]:
+    """Read named arrays; of a large file no more than it can hold, whatever it says of itself.
+
+    Args:
+        path: The file.
+        is_wanted: Whether an array of this name is read.
 
     Raises:
-        ArtifactError: If the file is missing or truncated.
+        ArtifactError: If the file is missing or truncated, or its arrays are too large for it.
     """
     if not path.is_file():
         raise ArtifactError(f"{address_of(path)}: no such file")
     try:
-        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as loaded:
-            return {name: loaded[name] for name in loaded.files}
-    except (
-        Exception
-    ) as error:  # zipfile, zlib and numpy raise errors of their own for a truncated file
+        with zipfile.ZipFile(path) as archive:
+            members = {info.filename.removesuffix(".npy"): info for info in archive.infolist()}
+            wanted = {name: info for name, info in members.items() if is_wanted(name)}
+            _check_sizes(path, wanted.values())
+            return {name: _load_array(archive, info) for name, info in wanted.items()}
+    except ArtifactError:
+        raise
+    except Exception as error:
+        # zipfile, zlib and numpy raise errors of their own for a truncated file.
         raise ArtifactError(
             f"{address_of(path)}: truncated or not .npz ({error}); evaluate again"
         ) from None
+
+
+def _check_sizes(path: Path, members: Iterable[zipfile.ZipInfo]) -> None:
+    """Refuse an archive that unpacks to far more than its size, as no arrays of ours do but small ones."""
+    num_bytes = sum(info.file_size for info in members)
+    most_bytes = max(_SMALL_ARRAYS_BYTES, _MOST_UNPACKED * path.stat().st_size)
+    if num_bytes > most_bytes:
+        raise ArtifactError(
+            f"{address_of(path)}: must unpack to at most {most_bytes:,} bytes; its arrays have {num_bytes:,}; is this "
+            "another file?"
+        )
+
+
+def _load_array(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> np.ndarray:
+    """Return an array of an archive, which has the size that its entry says."""
+    with archive.open(info) as stream:
+        version = np.lib.format.read_magic(stream)
+        read_header = (
+            np.lib.format.read_array_header_1_0
+            if version == (1, 0)
+            else np.lib.format.read_array_header_2_0
+        )
+        shape, _, dtype = read_header(stream)
+        num_bytes = math.prod(shape) * dtype.itemsize
+        if num_bytes != info.file_size - stream.tell():
+            raise ValueError(f"{info.filename}: of {num_bytes:,} bytes by its header")
+    with archive.open(info) as stream:
+        values: np.ndarray = np.lib.format.read_array(stream, allow_pickle=False)
+        return values
 
 
 def file_sha256(path: Path) -> str:
@@ -237,7 +340,6 @@ def create_shared(name: str, data: bytes) -> bool:
         path.parent.mkdir(parents=True, exist_ok=True)
         with temporary_beside(path) as temporary:
             temporary.write_bytes(data)
-            temporary.chmod(0o644)
             try:
                 os.link(temporary, path)
             except FileExistsError:

@@ -13,6 +13,7 @@ import os
 import socket
 import threading
 import uuid
+from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
@@ -94,6 +95,24 @@ class Lease:
     def _data(self) -> bytes:
         # The ETag must change with every renewal.
         return json.dumps({**self._holder, "renewal": uuid.uuid4().hex}).encode()
+
+
+@contextlib.contextmanager
+def holding(folder: Path) -> Iterator[Lease]:
+    """Hold the lease of a run's folder during the block; a folder that has nothing else after it is removed.
+
+    Raises:
+        ArtifactError: As `Lease`.
+    """
+    lease = Lease(folder)
+    try:
+        yield lease
+    finally:
+        with contextlib.suppress(OSError):
+            if [path.name for path in folder.iterdir()] == [LOCK_FILE]:
+                (folder / LOCK_FILE).unlink()  # refused by a system on which the file is locked
+                folder.rmdir()
+        lease.release()
 
 
 def is_locked(folder: Path) -> bool:

@@ -25,6 +25,7 @@ from raysent.errors import ArtifactError
 from raysent.storage.disk import (
     cache_folder,
     check_below,
+    keep_mode,
     remove_tree,
     storage_errors,
     temporary_beside,
@@ -220,6 +221,7 @@ def _download_folder(folder: Path, items: Iterable[RemoteObject], line_files: se
                 with temporary_beside(folder / name) as temporary:
                     # Checkpoints record their own hash: the reader detects a damaged one and uses the one before.
                     get_file(item.address, temporary, is_checked=folder.name != CHECKPOINT_FOLDER)
+                    keep_mode(temporary, folder / name)
                     temporary.replace(folder / name)
         for file in list(folder.iterdir()):
             is_mirrored = (
@@ -256,6 +258,7 @@ def _download_lines(path: Path, pool: ThreadPoolExecutor) -> None:
             temporary.write_bytes(
                 b"".join([*existing[:num_same], *(one.data for one in fetched if one is not None)])
             )
+            keep_mode(temporary, path)
             temporary.replace(path)
 
 

@@ -13,8 +13,7 @@ from typing import Any
 
 from raysent.cost import Budget, CostConfig, Entry, Funds, Ledger, MachineTime, Prices, bad_entry
 from raysent.errors import ArtifactError, BudgetError, RaysentError
-from raysent.reading import read_json
-from raysent.storage import Lines, address_of, read_json_lines
+from raysent.storage import Lines, address_of, read_json, read_json_lines, with_seal
 from raysent.storage.layout import LEDGER_FILE
 from raysent.sweeps.journal import Event
 from raysent.sweeps.trial import Trial
@@ -181,14 +180,18 @@ class CostTracker:
         self._write_collected()
         self._close()
         with contextlib.suppress(OSError):
-            self._owed_path.write_text(json.dumps(self._owed), encoding="utf-8")
+            text = json.dumps(with_seal({"entries": self._owed}))
+            self._owed_path.write_text(text, encoding="utf-8")
 
     def _write_debt(self) -> None:
-        with contextlib.suppress(
-            ArtifactError
-        ):  # none, or a torn one: the ledger assumes the worst
-            for entry in read_json(self._owed_path):
-                self._lines.append(entry)
+        """Write what an earlier session here owed; where the ledger refuses it still, it stays owed."""
+        entries: list[Entry] = []
+        # None, or a damaged one: the ledger assumes the worst.
+        with contextlib.suppress(ArtifactError):
+            owed = read_json(self._owed_path)
+            entries = owed["entries"] if isinstance(owed, dict) else owed  # of version 0.2.0
+        if entries:
+            self._lines.append(*entries)
         self._owed_path.unlink(missing_ok=True)
 
     def _append(self, entry: Entry) -> None:

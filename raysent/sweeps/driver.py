@@ -22,7 +22,15 @@ from raysent.evaluation.task import VALIDATED
 from raysent.evaluation.tasks import find_task
 from raysent.kernels.devices import chosen_device
 from raysent.parallel import Progress
-from raysent.storage import address_of, is_locked, refresh, remove, remove_folder, to_uri
+from raysent.storage import (
+    Lease,
+    address_of,
+    is_locked,
+    refresh,
+    remove,
+    remove_folder,
+    to_uri,
+)
 from raysent.storage.layout import (
     BEST_FOLDER,
     ENCODER_FOLDER,
@@ -74,12 +82,14 @@ class Surroundings:
         progress: Called with the progress of the corpus's preparation.
         spot: Source of current spot prices; None without one.
         make_fleet: Makes the machines of a cluster that grows.
+        lease: The lease of the run folder, held by the caller for what follows too; None to hold it for the training.
     """
 
     listener: Listener = lambda _: None
     progress: Progress | None = None
     spot: SpotUsd | None = None
     make_fleet: MakeFleet = lambda *_: None
+    lease: Lease | None = None
 
 
 def start(
@@ -108,7 +118,8 @@ def start(
         on_prepared(record.facts)
         _sweep(record, folder, around)
     except RaysentError:
-        _remove_unbegun(folder)
+        if around.lease is not None or not is_locked(folder):
+            _remove_unbegun(folder)
         raise
 
 
@@ -274,7 +285,7 @@ def check_free(folder: Path) -> None:
 def _remove_unbegun(folder: Path) -> None:
     """Remove what a sweep left that came to no trial and no cost, so that its folder can be named again."""
     with contextlib.suppress(RaysentError, OSError):
-        if is_locked(folder) or any(event["event"] == "suggested" for event in read_events(folder)):
+        if any(event["event"] == "suggested" for event in read_events(folder)):
             return
         if spent_usd(folder):  # it counts, whatever follows
             return
@@ -286,7 +297,7 @@ def _remove_unbegun(folder: Path) -> None:
 
 def _sweep(record: SweepRecord, folder: Path, around: Surroundings) -> None:
     workers = contextlib.ExitStack()
-    journal = Journal(folder, listeners=[around.listener])
+    journal = Journal(folder, listeners=[around.listener], lease=around.lease)
     try:
         check_ledger(folder, journal.past)
         controller = SweepController(

@@ -38,8 +38,15 @@ Listener = Callable[[Event], None]
 class Journal:
     """A journal that one driver at a time may append to."""
 
-    def __init__(self, folder: Path, *, listeners: Sequence[Listener] = ()) -> None:
-        """Open the journal of a run folder, taking its lock.
+    def __init__(
+        self, folder: Path, *, listeners: Sequence[Listener] = (), lease: Lease | None = None
+    ) -> None:
+        """Open the journal of a run folder.
+
+        Args:
+            folder: The run folder.
+            listeners: Called with each event after it is written.
+            lease: The lease of the folder that the caller holds; None to take it until the journal is closed.
 
         Raises:
             ArtifactError: If another process is at work on the run, or the folder cannot be written.
@@ -50,13 +57,13 @@ class Journal:
         self._is_collecting = False
         # The system clock may be changed meanwhile; the length of this session must not change with it.
         self._began = time.time() - time.monotonic()
-        self._lease = Lease(folder)
+        self._own_lease = Lease(folder) if lease is None else None
         try:
             refresh(folder)  # another machine may have continued it since the download
             self.past = list(read_events(folder))
             self._lines = Lines(self.path)
         except BaseException:
-            self._lease.release()
+            self.close()
             raise
 
     def write(self, event: str, **values: Any) -> Event:
@@ -90,8 +97,9 @@ class Journal:
                 listener(event)
 
     def close(self) -> None:
-        """Let other drivers continue the run."""
-        self._lease.release()
+        """Let other drivers continue the run, unless the caller holds its lease."""
+        if self._own_lease is not None:
+            self._own_lease.release()
 
 
 def read_events(folder: Path) -> Iterator[Event]:

@@ -102,10 +102,10 @@ def keep_lessons(sweep: RecordedSweep) -> None:
     lessons = lessons_of(sweep)
     if lessons.trials:
         values = lessons.model_dump(mode="json")
-        write_json(sweep.folder / LESSONS_FILE, values, sealed=True)
+        write_json(sweep.folder / LESSONS_FILE, values)
         name = hashlib.sha256(lessons.model_dump_json().encode()).hexdigest()[:16]
         with contextlib.suppress(ArtifactError, OSError):  # a cache; the run's own file is written
-            write_json(cache_folder() / _FOLDER / f"{name}.json", values, sealed=True)
+            write_json(cache_folder() / _FOLDER / f"{name}.json", values)
 
 
 def read_lessons(name: str) -> list[Lessons]:

@@ -117,7 +117,7 @@ class SweepRecord:
 
 def save_record(folder: Path, record: SweepRecord) -> None:
     """Write `sweep.json` into a run folder."""
-    write_json(folder / SWEEP_FILE, record.values(), sealed=True)
+    write_json(folder / SWEEP_FILE, record.values())
 
 
 def load_record(folder: Path) -> SweepRecord:

@@ -193,15 +193,16 @@ def recent_run_s(
     here = platform.node(), torch.__version__, default_device().type
     key = content_key(config.key, training_data.facts(), num_threads, here)
     kept = cache_folder() / _SPEEDS_FOLDER / f"{key}.json"
-    with contextlib.suppress(RaysentError, OSError, TypeError, ValueError):
-        epoch_s, validation_s = map(float, read_json(kept))
+    with contextlib.suppress(RaysentError, OSError, KeyError, TypeError, ValueError):
+        seconds = read_json(kept, sealed=True)
+        epoch_s, validation_s = float(seconds["epoch_s"]), float(seconds["validation_s"])
         is_sound = 0 < epoch_s < math.inf and 0 <= validation_s < math.inf
         if is_sound and 0 <= time.time() - kept.stat().st_mtime < _COUNTS_S:
             return epoch_s, validation_s
     with torch_threads(num_threads):
         step_s, validation_s = seconds_of_steps(config, training_data)
-        measured = open_stream(config, training_data, Workers()).num_batches * step_s, validation_s
+        epoch_s = open_stream(config, training_data, Workers()).num_batches * step_s
     with contextlib.suppress(RaysentError, OSError):  # only the next command would have had it
         kept.parent.mkdir(parents=True, exist_ok=True)
-        write_json(kept, measured)
-    return measured
+        write_json(kept, {"epoch_s": epoch_s, "validation_s": validation_s})
+    return epoch_s, validation_s

@@ -34,6 +34,7 @@ from raysent.storage import (
     remove,
     remove_folder,
     save_tensors,
+    with_seal,
     write_json,
     write_text,
 )
@@ -96,7 +97,7 @@ def save_checkpoint(
         "tensor_sha256": file_sha256(path),
         **asdict(progress),
     }
-    write_json(path.with_suffix(".json"), record, sealed=True)
+    write_json(path.with_suffix(".json"), record)
     steps, last = _steps(place), progress.reports[-1]["step"] if progress.reports else 0
     up_to_report = [step for step in steps if step <= last][-1:]
     for step in set(steps) - {*steps[-_NUM_KEPT:], *up_to_report}:
@@ -183,7 +184,8 @@ class Heartbeat:
     def write(self, progress: Progress, live: LiveProgress | None = None) -> None:
         """Write the progress to this machine, and once a minute to the bucket of the folder."""
         counted = {"step": progress.step, "steps_lost": progress.steps_lost}
-        text = json.dumps(counted if live is None else {**counted, "progress": asdict(live)})
+        beat = counted if live is None else {**counted, "progress": asdict(live)}
+        text = json.dumps(with_seal(beat))
         with contextlib.suppress(OSError):
             self._place.mkdir(parents=True, exist_ok=True)
             (self._place / _HEARTBEAT_FILE).write_text(text, encoding="utf-8")

@@ -85,7 +85,6 @@ def save_outcome(outcome: Outcome, folder: Path, *, key: str) -> None:
     write_json(
         folder / OUTCOME_FILE,
         {"run": key, "reports": _hash_of_reports(folder), **asdict(outcome)},
-        sealed=True,
     )
 
 
@@ -143,7 +142,6 @@ def save_model_report(report: Report, folder: Path) -> None:
     write_json(
         folder / MODEL_REPORT_FILE,
         {**asdict(report), "model": file_sha256(folder / MODEL_FILE)},
-        sealed=True,
     )
 
 

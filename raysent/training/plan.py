@@ -120,6 +120,7 @@ def keep_counted_vectors(config: RunConfig, training_data: TrainingData, folder:
         save_tensors(
             path,
             {str(dim): torch.from_numpy(_counted_vectors(corpus, dim)) for dim in sorted(dims)},
+            sealed=True,
         )
 
 

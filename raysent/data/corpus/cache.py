@@ -106,7 +106,7 @@ def build_once(
             if not is_fetched:
                 summary = build(unfinished)
                 files = {file.name: _size_and_hash(file) for file in sorted(unfinished.iterdir())}
-                storage.write_json(unfinished / SUMMARY, summary | {"files": files}, sealed=True)
+                storage.write_json(unfinished / SUMMARY, summary | {"files": files})
             for file in unfinished.iterdir():
                 storage.flush(file)
             storage.remove_tree(folder, below=cache)

@@ -24,7 +24,13 @@ from raysent.data.tables import (
     is_dataset_folder,
     split_names,
 )
-from raysent.data.text_files import open_bytes, reading_errors, text_blocks
+from raysent.data.text_files import (
+    complete_lines,
+    lines_of,
+    open_bytes,
+    reading_errors,
+    text_blocks,
+)
 from raysent.errors import DataError
 from raysent.parallel import Progress
 
@@ -174,20 +180,11 @@ class Source:
         Raises:
             DataError: If the file cannot be read, is not UTF-8 or holds NUL bytes.
         """
-        is_split, rest = self.kind != "json" and not keeps_lines, ""
+        splits_lines = self.kind != "json" and not keeps_lines
         with reading_errors(self.path), open_bytes(self.path) as stream:
-            for text in text_blocks(stream, source=self.path):
-                text = rest + text  # noqa: PLW2901
-                cut = text.rfind("\n") + 1 or (text.rfind(" ") + 1 if is_split else 0)
-                complete, rest = text[:cut], text[cut:]
-                if complete:
-                    yield _lines(complete)
-        if rest:
-            yield _lines(rest)
-
-
-def _lines(text: str) -> list[str]:
-    return [line.removesuffix("\r") for line in text.removesuffix("\n").split("\n")]
+            texts = text_blocks(stream, source=self.path)
+            for complete in complete_lines(texts, splits_lines=splits_lines):
+                yield lines_of(complete)
 
 
 def corpus_sources(config: CorpusConfig, progress: Progress | None = None) -> list[Source]:

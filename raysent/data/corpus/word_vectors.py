@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import filelock
@@ -11,7 +12,7 @@ from raysent import storage
 from raysent.data.corpus.store import Corpus, CorpusSplit
 from raysent.data.languages import WITHOUT_BLANKS
 from raysent.data.vocabulary import PAD_ID, WORD_START, Sentences, SubwordVocabulary
-from raysent.errors import DataError
+from raysent.errors import ArtifactError, DataError
 
 _WINDOW = 5
 _SMOOTHING = 0.75
@@ -53,7 +54,8 @@ def corpus_word_vectors(corpus: Corpus, *, dim: int, seed: int) -> np.ndarray:
     file = corpus.folder / f"ppmi-{dim}-{seed}.npz"
     # The workers of a node need the same vectors at once: one computes them, the others wait.
     with storage.storage_errors(file), filelock.FileLock(file.with_suffix(".lock")):
-        if file.is_file():
+        # A damaged file is counted again.
+        with contextlib.suppress(ArtifactError, KeyError):
             return storage.load_arrays(file)["vectors"]
         counts = _count_pairs(corpus.train, len(corpus.vocabulary))
         vectors = _factorize(_positive_information(counts), dim, np.random.default_rng(seed))

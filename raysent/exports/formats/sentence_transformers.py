@@ -122,6 +122,7 @@ def write(models: Sequence[SentenceModel], folder: Path) -> None:
     write_json(
         folder / EXPORT_FILE,
         {"kind": KIND, "format": 1, "members": [_about(model) for model in models]},
+        sealed=False,
     )
     shutil.copyfile(_CODE, folder / _CODE.name)
     modules = [{"idx": 0, "name": "0", "path": "", "type": f"{_CODE.stem}.RaysentModule"}]
@@ -136,7 +137,7 @@ def write(models: Sequence[SentenceModel], folder: Path) -> None:
         # On bits, the Manhattan distance is the Hamming distance.
         "similarity_fn_name": "manhattan" if is_code else "cosine",
     }
-    write_json(folder / "config_sentence_transformers.json", settings)
+    write_json(folder / "config_sentence_transformers.json", settings, sealed=False)
 
 
 def write_words(model: SentenceModel, folder: Path, *, number: int = 0) -> None:
@@ -208,7 +209,9 @@ def _write_standard(model: SentenceModel, folder: Path) -> None:
     with TemporaryDirectory() as name, quiet():
         tower.merged().save_pretrained(name)
         cast("SubwordVocabulary", model.vocabulary).tokenizer.save(f"{name}/{TOKENIZER_FILE}")
-        write_json(Path(name) / "tokenizer_config.json", {**about.tokenizer, **length})
+        write_json(
+            Path(name) / "tokenizer_config.json", {**about.tokenizer, **length}, sealed=False
+        )
         parts = [modules.Transformer(name, max_seq_length=model.max_length), *tower.heads]
         prompts = {
             "prompts": {**about.prompts, **_prompts(model)},
