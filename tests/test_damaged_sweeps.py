@@ -13,7 +13,7 @@ from raysent.cost import CostConfig
 from raysent.errors import ArtifactError
 from raysent.storage import Lines
 from raysent.storage.layout import JOURNAL_FILE, LEDGER_FILE
-from raysent.sweeps import SweepController, check_ledger, read_events
+from raysent.sweeps import SweepController, check_journal, check_ledger, read_events
 from raysent.sweeps.cost_tracker import CostTracker, read_ledger, spent_usd
 from raysent.sweeps.journal import Journal
 from raysent.sweeps.space import parse_space
@@ -69,6 +69,7 @@ def _lines(path: Path) -> list[bytes]:
 def test_lost_ledger_is_noticed_by_whoever_reads_it(tmp_path, raysent, typed, is_removed):
     """A sweep with charges whose ledger is empty or gone: one line, and exit code 2 where it is continued."""
     shutil.copytree(VERSION_2 / "finished", tmp_path / "run")
+    shutil.copy(VERSION_2 / "text.txt", tmp_path)
     (tmp_path / "run" / LEDGER_FILE).unlink()
     if not is_removed:
         (tmp_path / "run" / LEDGER_FILE).touch()
@@ -77,7 +78,7 @@ def test_lost_ledger_is_noticed_by_whoever_reads_it(tmp_path, raysent, typed, is
     assert sum(what in line for line in lines) == 1
     resumed = raysent("resume", "run", "--set", "accept_versions=true")
     assert resumed.code == 2
-    assert what in resumed.err
+    assert f"error: {what}" in resumed.err
 
 
 def test_whole_run_has_its_spending(run):
@@ -99,13 +100,49 @@ def test_ledger_that_lost_its_last_lines_is_refused(run, first):
     check_ledger(run, [{"event": "completed"}])
 
 
-def test_journal_that_lost_its_last_lines_is_as_of_a_killed_sweep(run):
-    """The ledger has more than the journal has seen, and no less."""
+def test_journal_that_lost_its_last_lines_is_noticed_by_the_folders_of_trials(run):
+    """A trial that it lacks, or two reports; one report more is what any killed driver leaves."""
     events = list(read_events(run))
-    path = run / JOURNAL_FILE
-    path.write_bytes(b"".join(_lines(path)[:-6]))
-    assert list(read_events(run)) == events[: len(list(read_events(run)))]
-    check_ledger(run, list(read_events(run)))
+    trials = [event["trial"] for event in events if event["event"] == "suggested"]
+    for trial in trials:
+        (run / "trials" / trial).mkdir(parents=True)
+        (run / "trials" / trial / "reports.jsonl").write_text("{}\n" * 9)
+    check_journal(run, events)  # a trial that has ended says nothing
+    end = next(place for place, event in enumerate(events) if event["event"] == "ended")
+    kept = events[:end]
+    known = {event["trial"]: 0 for event in kept if event["event"] == "suggested"}
+    known |= {event["trial"]: event["index"] for event in kept if event["event"] == "report"}
+    for trial, index in known.items():
+        (run / "trials" / trial / "reports.jsonl").write_text("{}\n" * (index + 1))
+    first = min(set(trials) - set(known))
+    with pytest.raises(
+        ArtifactError,
+        match=rf"journal.jsonl: must have its last lines; trial {first} has a folder and no event; re",
+    ):
+        check_journal(run, kept)
+    for trial in set(trials) - set(known):
+        shutil.rmtree(run / "trials" / trial)
+    check_journal(run, kept)
+    check_ledger(run, kept)  # it has more than the journal has seen, as a killed driver's
+    trial, index = min(known.items())
+    (run / "trials" / trial / "reports.jsonl").write_text("{}\n" * (index + 2))
+    with pytest.raises(
+        ArtifactError, match=rf"trial {trial} made {index + 2} reports; it has {index};"
+    ):
+        check_journal(run, kept)
+
+
+@pytest.mark.parametrize("num_lines", [0, 1, 9])
+def test_resume_and_doctor_refuse_a_journal_without_its_end(tmp_path, raysent, num_lines):
+    """A trial that has reported would come out without its reports."""
+    shutil.copytree(VERSION_2 / "finished", tmp_path / "run")
+    shutil.copy(VERSION_2 / "text.txt", tmp_path)
+    path = tmp_path / "run" / JOURNAL_FILE
+    path.write_bytes(b"".join(_lines(path)[:num_lines]))
+    for command in (("resume", "run", "--set", "accept_versions=true"), ("doctor", "run")):
+        refused = raysent(*command)
+        assert refused.code in (1, 2)
+        assert refused.err.count("journal.jsonl: must have its last lines; trial 0") == 1
 
 
 def test_refund_after_an_event_is_no_missing_line(run):

@@ -12,7 +12,7 @@ from benchmarks.simulation import replay
 from raysent.errors import ArtifactError
 from raysent.report.run import read_run
 from raysent.storage import read_json, write_json
-from raysent.storage.layout import SWEEP_FILE
+from raysent.storage.layout import JOURNAL_FILE, SWEEP_FILE
 from raysent.sweeps import load_record, read_events
 
 DATA = Path(__file__).parent / "data" / "version_2"
@@ -56,6 +56,21 @@ def test_resume_of_a_finished_sweep_ranks_it_again(raysent, folder):
     assert (folder / "finished" / "trials.csv").read_bytes() == before
     assert (folder / "finished" / "report.html").is_file()
     assert load_record(folder / "finished").space.cost.budget_usd == 9.0
+
+
+def test_resume_of_a_sweep_that_was_killed_before_its_last_line_completes_it(raysent, folder):
+    """All trials had ended, so nothing is trained; from then on it is a sweep that has come to its end."""
+    path = folder / "finished" / JOURNAL_FILE
+    path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:-1]))
+    ran = raysent("resume", "finished", "--set", "accept_versions=true", "--json")
+    assert (ran.code, json.loads(ran.out)["status"]) == (0, "completed"), ran.err
+    whole = path.read_bytes()
+    assert [event["event"] for event in read_events(folder / "finished")][-2:] == [
+        "ended",
+        "completed",
+    ]
+    assert raysent("resume", "finished", "--set", "accept_versions=true").code == 0
+    assert path.read_bytes() == whole
 
 
 @pytest.mark.cluster

@@ -15,7 +15,15 @@ from raysent.evaluation.tasks import check_data
 from raysent.registry import Component, Registry
 from raysent.storage import address_of, is_remote, open_folder
 from raysent.storage.layout import SWEEP_FILE
-from raysent.sweeps import check_ledger, load_record, read_events, read_ledger, spent_usd
+from raysent.sweeps import (
+    Event,
+    check_journal,
+    check_ledger,
+    load_record,
+    read_events,
+    read_ledger,
+    spent_usd,
+)
 from raysent.sweeps.driver import check_task_names
 from raysent.sweeps.space import find_space, read_space
 
@@ -86,11 +94,16 @@ def _of_sweep(folder: Path) -> Health:
             problems.append(str(error))
             return None
 
+    def events_of_journal() -> list[Event]:
+        events = list(read_events(folder))
+        check_journal(folder, events)
+        return events
+
     def sum_of_ledger() -> float:
         check_ledger(folder, events or ())
         return spent_usd(folder)
 
-    events = checked(lambda: list(read_events(folder)))
+    events = checked(events_of_journal)
     entries = checked(lambda: read_ledger(folder))
     spent = None if entries is None else checked(sum_of_ledger)
     facts = {

@@ -6,8 +6,8 @@ A line of a journal, a ledger or the reports of a run ends with two keys that re
 
 `line` counts from 0, and `checksum` is the start of the SHA-256 of what stands before it in the line. So a line that
 was changed, moved or doubled, or follows one that is gone, is found. Lines that are gone from the end of a file are as
-of a writer that was killed before them. A line may also be a batch, `{"entries": [...], "line": ...}`, which readers
-take apart.
+of a writer that was killed before them; only other files can say that there were some. A line may also be a batch,
+`{"entries": [...], "line": ...}`, which readers take apart.
 
 Version 0.2.0 wrote `seen`, which is left out, and in place of `checksum` a `hash`: the start of the SHA-256 of all that
 stands before it in the file. Its reports had neither.

@@ -19,6 +19,7 @@ from .machines import Workers as Workers
 from .machines import num_workers as num_workers
 from .record import RecordedSweep as RecordedSweep
 from .record import SweepRecord as SweepRecord
+from .record import check_journal as check_journal
 from .record import load_record as load_record
 from .record import read_sweep as read_sweep
 from .record import trial_folder as trial_folder

@@ -49,11 +49,18 @@ from raysent.storage.layout import (
 from raysent.sweeps.controller import SweepController
 from raysent.sweeps.cost_tracker import CostTracker, check_ledger, spent_usd
 from raysent.sweeps.fleet import Fleet, MakeFleet, connect, list_of
-from raysent.sweeps.journal import Journal, Listener, read_events, session_lengths
+from raysent.sweeps.journal import (
+    Journal,
+    Listener,
+    has_completed,
+    read_events,
+    session_lengths,
+)
 from raysent.sweeps.machines import Layout, alive_nodes, check_files, share
 from raysent.sweeps.ray_tune import run_trials
 from raysent.sweeps.record import (
     SweepRecord,
+    check_journal,
     check_versions,
     load_record,
     save_record,
@@ -299,6 +306,7 @@ def _sweep(record: SweepRecord, folder: Path, around: Surroundings) -> None:
     workers = contextlib.ExitStack()
     journal = Journal(folder, listeners=[around.listener], lease=around.lease)
     try:
+        check_journal(folder, journal.past)
         check_ledger(folder, journal.past)
         controller = SweepController(
             record.space, seed=record.seed, write=journal.write, past=journal.past, budget=record.budget,
@@ -311,9 +319,11 @@ def _sweep(record: SweepRecord, folder: Path, around: Surroundings) -> None:
         interrupted = False
         if not controller.is_complete:
             prices = Prices(record.space.cost, spot=around.spot)
-            interrupted = _Session(record, folder, around, journal, controller, prices).train(
-                workers
-            )
+            session = _Session(record, folder, around, journal, controller, prices)
+            interrupted = session.train(workers)
+        elif not has_completed(journal.past):
+            # A driver was killed between the end of the last trial and this line.
+            journal.write("completed", reason=controller.why_ended)
         if record.address is not None and not interrupted:
             remove_folder(folder / PREPARED_FOLDER, below=folder)
         trials = list(controller.trials.values())

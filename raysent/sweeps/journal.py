@@ -113,6 +113,16 @@ def read_events(folder: Path) -> Iterator[Event]:
         yield from read_json_lines(path)
 
 
+def has_completed(events: Sequence[Event]) -> bool:
+    """Return whether the last session of a sweep came to its end."""
+    endings = [
+        event["event"]
+        for event in events
+        if event["event"] in ("session", "interrupted", "completed")
+    ]
+    return endings[-1:] == ["completed"]
+
+
 def session_lengths(events: Iterable[Event]) -> list[float]:
     """Return the seconds of every session, of a killed one up to its last event."""
     lengths: list[float] = []

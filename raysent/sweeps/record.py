@@ -20,7 +20,13 @@ from raysent.models.encoders import ENCODERS
 from raysent.models.objectives import CONTEXT_METRICS
 from raysent.progress import messages
 from raysent.storage import address_of, read_json, write_json, write_text
-from raysent.storage.layout import JOURNAL_FILE, SWEEP_FILE, TRIALS_FILE, TRIALS_FOLDER
+from raysent.storage.layout import (
+    JOURNAL_FILE,
+    REPORTS_FILE,
+    SWEEP_FILE,
+    TRIALS_FILE,
+    TRIALS_FOLDER,
+)
 from raysent.sweeps.cost_tracker import check_ledger
 from raysent.sweeps.journal import Event, read_events, session_lengths
 from raysent.sweeps.ranking import best_trial, median_values, rank_trials
@@ -286,6 +292,42 @@ def read_sweep(folder: Path) -> RecordedSweep:
             f"warning: {error}; what was spent is not known from it; see '{doctor}'", soft_wrap=True
         )
     return RecordedSweep(folder, record, events, trials)
+
+
+def check_journal(folder: Path, events: Iterable[Event]) -> None:
+    """Check that a journal has what the folders of trials say, whose ends are written after it.
+
+    A trial starts only once its proposal is in the journal, and makes its next report only once the last one is. So
+    lines that are gone from the journal's end are noticed, unless no trial went on after them.
+
+    Raises:
+        ArtifactError: If lines of the journal are missing.
+    """
+    num_reports: dict[str, int] = {}
+    ended: set[str] = set()
+    for event in events:
+        match event["event"]:
+            case "suggested":
+                num_reports[event["trial"]] = 0
+            case "report":
+                num_reports[event["trial"]] = event["index"]
+            case "ended":
+                ended.add(event["trial"])
+    for trial in sorted((folder / TRIALS_FOLDER).glob("[0-9]*")):
+        if trial.name in ended:
+            continue
+        reports = trial / REPORTS_FILE
+        made = reports.read_bytes().count(b"\n") if reports.is_file() else 0
+        what = ""
+        if trial.name not in num_reports:
+            what = f"trial {trial.name} has a folder and no event"
+        elif made > num_reports[trial.name] + 1:
+            what = f"trial {trial.name} made {made} reports; it has {num_reports[trial.name]}"
+        if what:
+            raise ArtifactError(
+                f"{address_of(folder / JOURNAL_FILE)}: must have its last lines; {what}; restore it, or start the "
+                "sweep again in another folder"
+            )
 
 
 def trial_folder(folder: Path, number: int) -> Path:
