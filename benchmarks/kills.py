@@ -14,7 +14,7 @@ a command reads it. An array of numpy that a user keeps has no hash, so no comma
     refused     one line says what is damaged
     said        it ends well with other files, and a line names the damaged file
     lost        whole lines are gone from the end of a journal or a ledger, as if its writer had been killed before
-                them; nothing tells, but for money that the journal has seen, and `resume` makes them again
+                them, and nothing tells: no trial went on after them, and no money is gone that the journal has seen
     VIOLATION   anything else: a crash, a traceback, no line, several lines, other files in silence, no end, an orphan
 
 Cases are kept in the folder, and the same command continues with what is missing. The exit code is the number of
