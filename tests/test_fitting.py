@@ -537,7 +537,7 @@ def test_speed_is_measured_on_each_device(tmp_path, monkeypatch):
 def test_sweep_gets_the_settings_that_its_plan_showed(tmp_path, monkeypatch):
     """For an hour, on the same text and with as many threads; a damaged file is measured anew."""
     monkeypatch.setenv("RAYSENT_CACHE", str(tmp_path / "cache"))
-    speeds = iter([(0.5, 1.0), (0.05, 0.1), (0.02, 0.1), (0.01, 0.1)])
+    speeds = iter([(0.5, 1.0), (0.05, 0.1), (0.02, 0.1), (0.02, 0.1), (0.01, 0.1)])
     monkeypatch.setattr("raysent.sweeps.speed.seconds_of_steps", lambda *_: next(speeds))
     overrides = [
         Override(
@@ -558,7 +558,11 @@ def test_sweep_gets_the_settings_that_its_plan_showed(tmp_path, monkeypatch):
     of_another_hour = epochs()
     assert of_another_hour > planned
     kept.write_text("[1.0, -1.0]")
-    assert epochs() >= of_another_hour
+    of_another_time = epochs()
+    assert of_another_time >= of_another_hour
+    changed = kept.read_text().replace('"epoch_s": ', '"epoch_s": 9')
+    kept.write_text(changed)
+    assert epochs() == of_another_time
     assert next(speeds) == (0.01, 0.1)  # each of the others was measured once
 
 

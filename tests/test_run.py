@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,9 @@ from tiny_run import tiny_run
 
 from raysent.config import parse_yaml, validate
 from raysent.data.corpus import CorpusConfig
-from raysent.storage import content_key
+from raysent.errors import ArtifactError
+from raysent.storage import content_key, write_json
+from raysent.storage.layout import RUN_FILE
 from raysent.training.run import RunConfig, describe, load_run, save_run
 
 
@@ -46,6 +49,27 @@ def test_contrast_does_not_train_on_other_text_than_what_is_given(part: dict[str
     values["objective"] = {"type": "contrast", "positives": name}
     config = RunConfig.model_validate(values)
     assert config.source is getattr(config, name)
+
+
+def test_a_record_of_a_run_that_was_changed_is_refused(tmp_path: Path) -> None:
+    """Whatever bit of whatever value; one of an earlier version has no hash and is read."""
+    config = tiny_run(tmp_path)
+    save_run(config, tmp_path / "run")
+    path = tmp_path / "run" / RUN_FILE
+    whole = path.read_bytes()
+    place = whole.index(b'"batch_size": ') + len(b'"batch_size": ')
+    path.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
+    with pytest.raises(ArtifactError, match=r"run.json: changed since it was written; restore it"):
+        load_run(tmp_path / "run")
+    write_json(path, read_json_of(whole), sealed=False)
+    assert load_run(tmp_path / "run") == config
+
+
+def read_json_of(data: bytes) -> dict[str, Any]:
+    """Return the values of a file of JSON without their hash."""
+    values: dict[str, Any] = json.loads(data)
+    del values["digest"]
+    return values
 
 
 def test_save_run_round_trip_gives_the_same_configuration(tmp_path: Path) -> None:

@@ -85,7 +85,7 @@ def test_sealed_json_is_read_as_it_was_written_or_refused(tmp_path):
             # Only the seal itself may be called otherwise, or be gone.
             assert {name: found.get(name) for name in values} == values
     assert len(damaged) > num_refused > len(damaged) - 200
-    write_json(path, values)
+    write_json(path, values, sealed=False)
     assert read_json(path) == values
     with pytest.raises(
         ArtifactError, match=r"a.json: changed since it was written; restore it or run again$"
@@ -121,6 +121,54 @@ def test_tensors_and_arrays_round_trip_and_refuse_truncated_files(tmp_path):
         (tmp_path / name).write_bytes(data[: len(data) // 2])
         with pytest.raises(ArtifactError, match="truncated or not"):
             load(tmp_path / name)
+
+
+def test_sealed_tensors_are_read_as_they_were_written_or_refused(tmp_path):
+    """With any bit of their values flipped there is one line; others have no hash."""
+    path = tmp_path / "a.safetensors"
+    save_tensors(path, {"w": torch.arange(6.0).view(2, 3)}, sealed=True)
+    assert load_tensors(path)["w"].tolist() == [[0, 1, 2], [3, 4, 5]]
+    whole = path.read_bytes()
+    for place in range(len(whole) - 24, len(whole)):
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
+        with pytest.raises(ArtifactError, match="a.safetensors: changed since it was written; res"):
+            load_tensors(path)
+    save_tensors(path, {"w": torch.arange(6.0)})
+    assert load_tensors(path)["w"].tolist() == [0, 1, 2, 3, 4, 5]
+
+
+def test_json_is_sealed_unless_other_programs_read_it(tmp_path):
+    """A mapping; a list has no place for a hash."""
+    path = tmp_path / "a.json"
+    write_json(path, {"a": 1})
+    assert read_json(path, sealed=True) == {"a": 1}
+    path.write_text(path.read_text().replace('"a": 1', '"a": 3'))
+    with pytest.raises(ArtifactError, match=r"a.json: changed since it was written"):
+        read_json(path)
+    write_json(path, {"a": 1}, sealed=False)
+    assert path.read_text() == '{\n  "a": 1\n}\n'
+    write_json(path, [1])
+    assert read_json(path) == [1]
+
+
+def test_only_wanted_arrays_are_read_and_none_that_is_too_large_for_its_file(tmp_path):
+    """Zeros are packed a thousand times smaller; small arrays may be of zeros."""
+    path = tmp_path / "a.npz"
+    zeros = np.zeros(1 << 27, dtype=np.int8)
+    save_arrays(path, {"x": np.arange(3), "z": zeros})
+    assert load_arrays(path, is_wanted="x".__eq__)["x"].tolist() == [0, 1, 2]
+    with pytest.raises(
+        ArtifactError,
+        match=r"a.npz: must unpack to at most 67,108,864 bytes; its arrays have 134,218,\d+; is ",
+    ):
+        load_arrays(path)
+    save_arrays(path, {"z": zeros[: 1 << 20], "f": np.asfortranarray(np.ones((2, 3)))})
+    arrays = load_arrays(path)
+    assert arrays["z"].shape == (1 << 20,)
+    assert arrays["f"].tolist() == [[1, 1, 1], [1, 1, 1]]
+    with pytest.raises(ArtifactError, match="truncated or not .npz"):
+        save_arrays(path, {"o": np.array([{}], dtype=object)})
+        load_arrays(path)
 
 
 def test_content_key_depends_on_the_parts_and_their_boundaries():

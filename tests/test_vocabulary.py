@@ -384,12 +384,16 @@ def test_corpus_vectors_of_one_topic_are_similar(corpus):
 
 
 def test_corpus_vectors_are_cached_and_reproducible(corpus):
-    """The cached file holds the vectors that a new computation gives."""
+    """The cached file holds the vectors that a new computation gives; a damaged one is made again."""
     first = corpus_word_vectors(corpus, dim=4, seed=1)
     (file,) = corpus.folder.glob("ppmi-*.npz")
     assert np.array_equal(corpus_word_vectors(corpus, dim=4, seed=1), first)
-    file.unlink()
-    assert np.array_equal(corpus_word_vectors(corpus, dim=4, seed=1), first)
+    whole = file.read_bytes()
+    for damaged in (None, whole[:90], whole[:200] + bytes([whole[200] ^ 1]) + whole[201:], b""):
+        file.unlink()
+        if damaged is not None:
+            file.write_bytes(damaged)
+        assert np.array_equal(corpus_word_vectors(corpus, dim=4, seed=1), first)
 
 
 def test_corpus_vectors_need_as_many_words_as_dimensions(corpus):

@@ -131,8 +131,9 @@ def read_json(path: Path, *, sealed: bool = False) -> Any:
 
 
 def with_seal(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return values with a hash of their content, as JSON has them."""
-    return {**values, _SEAL: content_key(reading.parse_json(json.dumps(values)))}
+    """Return values with a hash of their content, as JSON has them; NaN raises a ValueError."""
+    text = json.dumps(values, allow_nan=False)
+    return {**values, _SEAL: content_key(reading.parse_json(text))}
 
 
 def without_seal(value: Any, *, name: str, needs_seal: bool = False) -> Any:
