@@ -116,7 +116,7 @@ def _mode_of(path: Path) -> int | None:
 
 
 def _unused_name(path: Path) -> Path:
-    return path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}")
+    return path.parent / f".{path.name}.{uuid.uuid4().hex[:8]}"
 
 
 def check_below(folder: Path, below: Path) -> None:
