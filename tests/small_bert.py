@@ -52,14 +52,14 @@ def write_bert(folder: Path, *, seed: int = 0, **changes: int) -> Path:
     """Write a BERT of two small layers with random weights, and a tokenizer of a few parts of words."""
     library = pytest.importorskip("transformers", reason="pip install raysent[pretrained]")
     _write_word_pieces(folder, WORDS, ("[CLS]", "[PAD]", "[SEP]"))
-    config = library.BertConfig(
-        vocab_size=len(WORDS),
-        hidden_size=16,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        intermediate_size=32,
-        **{"max_position_embeddings": 12, **changes},
-    )
+    sizes = {
+        "hidden_size": 16,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "intermediate_size": 32,
+        "max_position_embeddings": 12,
+    }
+    config = library.BertConfig(vocab_size=len(WORDS), **{**sizes, **changes})
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         library.BertModel(config).save_pretrained(folder)

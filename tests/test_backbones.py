@@ -198,11 +198,14 @@ def test_model_of_the_hub_is_read_from_its_cache(bert, tmp_path, monkeypatch):
         commit,
     )
     np.testing.assert_allclose(model.encode(TEXT), load("st:owner/small").encode(TEXT), atol=1e-6)
-    assert saved_path("st:owner/small", tmp_path / "both") == "st:owner/small"
+    assert saved_path("st:owner/small", tmp_path / "both") == f"st:owner/small@{commit}"
+    np.testing.assert_array_equal(
+        load(f"st:owner/small@{commit}").encode(TEXT), load("st:owner/small").encode(TEXT)
+    )
     assert find_scheme("st:owner/small")[0].label("owner/small") == "small"
     with pytest.raises(
         ArtifactError,
-        match=r"^hf: must be .*; given owner/other: no such folder, and the hub gives none: ",
+        match=r"^hf:owner/other: must be .*; given owner/other: no such folder, and the hub gives none: ",
     ):
         load("hf:owner/other")
 
@@ -428,7 +431,7 @@ def test_wrong_folder_is_refused(bert, tmp_path, monkeypatch):
     for name in ("/nowhere", "owner/name"):
         with pytest.raises(
             ValueError,
-            match=rf"must be a model's folder or its name on the hub; given {name}: [^\n]*\n",
+            match=rf"must be a model's folder, its name on the hub [^\n]*; given {name}: [^\n]*\n",
         ):
             build(name)
     own = write_bert(tmp_path / "own")

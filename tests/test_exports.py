@@ -533,19 +533,21 @@ def test_load_of_a_damaged_export_names_the_file(tmp_path) -> None:
     path.write_text("{}")
     with pytest.raises(ArtifactError, match=r"raysent\.json: not an export of this version"):
         load(f"st:{tmp_path}")
-    with pytest.raises(ArtifactError, match=r"^st:nowhere: no such folder"):
+    with pytest.raises(
+        ArtifactError, match=r"^st:nowhere: must be a model's folder, .*: no such folder"
+    ):
         load("st:nowhere")
 
 
-def test_key_of_a_folder_depends_on_every_file(tmp_path: Path) -> None:
+def test_key_of_a_folder_depends_on_every_file_of_the_model(tmp_path: Path) -> None:
     """On contents and names."""
-    (tmp_path / "a").write_text("1")
+    (tmp_path / "a.json").write_text("1")
     first = st.key(str(tmp_path))
     assert st.key(str(tmp_path)) == first
     assert st.label(str(tmp_path)) == tmp_path.name
-    (tmp_path / "a").rename(tmp_path / "b")
+    (tmp_path / "a.json").rename(tmp_path / "b.json")
     second = st.key(str(tmp_path))
-    (tmp_path / "b").write_text("2")
+    (tmp_path / "b.json").write_text("2")
     assert len({first, second, st.key(str(tmp_path))}) == 3
 
 

@@ -23,8 +23,9 @@ from raysent.evaluation.members import (
     saved_path,
 )
 from raysent.evaluation.records import Costs, costs_of
+from raysent.models.schemes import SCHEMES
 from raysent.models.schemes.hash import HashEncoder
-from raysent.storage import content_key, safe_name, save_tensors, write_json
+from raysent.storage import safe_name, save_tensors, write_json
 
 INCOMPLETE = "no such file; the model is incomplete, restore it or train again"
 
@@ -213,7 +214,7 @@ def test_model_key_depends_on_the_content_of_each_file(tmp_path, name):
 
 def test_model_key_of_models_together_depends_on_each_and_their_order(tmp_path):
     """Of a composition, of an ensemble, and of a scheme."""
-    assert model_key("hash:8") == content_key("hash:8") != model_key("hash:16")
+    assert model_key("hash:8") == SCHEMES["hash"].key("8") != model_key("hash:16")
     ensembles = [["hash:8", "hash:16"], ["hash:16", "hash:8"], ["hash:8"], ["hash:8", "hash:32"]]
     keys = {
         model_key(str(write_ensemble(tmp_path / str(place), {name: name for name in names})))

@@ -71,7 +71,7 @@ def test_scheme_of_another_package_works_like_hash(tmp_path: Path) -> None:
     assert saved_path("fixed:4/a", tmp_path) == "fixed:4/a"
     write_json(tmp_path / ENSEMBLE_FILE, {"members": ["x"], "paths": {"x": "fixed:4/a"}})
     assert ensemble_members(tmp_path) == ["fixed:4/a"]
-    assert known_forms().startswith("bm25, hash:DIM, hf:PATH, st:PATH")
+    assert known_forms().startswith("bm25, hash:DIM, hf:PATH, middle:PATH, st:PATH")
     assert known_forms().endswith(" or fixed:DIM/COMMENT")
 
 
@@ -107,7 +107,7 @@ def test_missing_folder_names_what_can_be_given(name: str) -> None:
     """The forms of the schemes that are known among them."""
     with pytest.raises(
         ArtifactError,
-        match=rf"^{name}: no such folder; name a run, .*, an ensemble, bm25, hash:DIM, hf:PATH, st:PATH",
+        match=rf"^{name}: no such folder; name a run, .*, an ensemble, bm25, hash:DIM, hf:PATH, middle:PATH, st:PATH",
     ):
         load(name)
 

@@ -14,7 +14,7 @@ from uuid import uuid4
 
 from raysent.errors import ArtifactError, ConfigError, RaysentError
 from raysent.models import TENSORS_FILE, member_folders
-from raysent.models.pretrained import is_on_hub
+from raysent.models.known import is_encoder_name, pinned_name
 from raysent.models.schemes import (
     find_scheme,
     is_scheme_name,
@@ -23,6 +23,7 @@ from raysent.models.schemes import (
     load_earlier,
     missing_model,
     split_path,
+    with_scheme,
 )
 from raysent.models.sentence_encoder import SentenceEncoder
 from raysent.storage import (
@@ -177,8 +178,11 @@ def saved_path(path: str, folder: Path) -> str:
     absolute.
     """
     scheme, place = split_path(path)
-    if place is None or is_remote(place) or is_on_hub(place):
+    if place is None or is_remote(place):
         return path
+    name = pinned_name(place) if scheme else None
+    if name is not None:
+        return scheme + name
     member, base = Path(place).expanduser().resolve(), folder.resolve()
     return scheme + (
         os.path.relpath(member, base) if member.is_relative_to(base.parent) else to_uri(member)
@@ -188,9 +192,10 @@ def saved_path(path: str, folder: Path) -> str:
 def shared_name(path: str) -> str:
     """Return the name of a model for other machines: absolute paths, and addresses of what is in a bucket."""
     scheme, place = split_path(path)
-    if place is None or is_remote(place) or is_on_hub(place):
+    if place is None or is_remote(place):
         return path
-    return scheme + to_uri(Path(place).expanduser())
+    name = pinned_name(place) if scheme else None
+    return scheme + (to_uri(Path(place).expanduser()) if name is None else name)
 
 
 @functools.lru_cache(maxsize=1)
@@ -229,14 +234,15 @@ def _located(path: str, folder: Path) -> str:
     if is_remote(place):
         return scheme + str(open_folder(place))
     found = (folder / place).resolve()
-    if scheme and not found.exists() and Path(place).exists():
-        return path  # earlier versions stored a scheme's path as the user wrote it
+    if scheme and not found.exists() and (Path(place).exists() or is_encoder_name(place)):
+        return path  # a name of the hub; and earlier versions stored a path as the user wrote it
     if not found.is_relative_to(folder.resolve()):
         refresh(found)
     return scheme + str(found)
 
 
 def _paths(name: str) -> list[str]:
+    name = with_scheme(name)
     if is_scheme_name(name):
         return [name]
     path = open_folder(name)

@@ -40,7 +40,7 @@ from raysent.kernels.devices import (
 )
 from raysent.models import SentenceModel, load
 from raysent.models.codes import pack_bits
-from raysent.models.schemes import is_scheme_name
+from raysent.models.schemes import is_scheme_name, with_scheme
 from raysent.models.sentence_encoder import SentenceEncoder, check_size, encode_blocks
 from raysent.models.vector_folder import Precision, VectorFolder, VectorFormat, VectorWriter
 from raysent.parallel import Progress, num_processes_for
@@ -461,7 +461,8 @@ def _name_of(model: str | Path | SentenceEncoder) -> str:
                 "model: must be saved in a folder, so that its vectors can be continued; save it first"
             )
         return model.source
-    return str(model) if is_scheme_name(str(model)) else str(open_folder(model))
+    name = with_scheme(str(model))
+    return name if is_scheme_name(name) else str(open_folder(model))
 
 
 def _find_files(

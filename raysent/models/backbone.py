@@ -23,10 +23,10 @@ from torch import Tensor, nn
 
 from raysent.config import StrictModel
 from raysent.errors import ArtifactError, ConfigError
+from raysent.models.known import find_encoder
 from raysent.models.pretrained import (
     check_tokenizer,
     check_weights,
-    find_folder,
     first_missing,
     reading,
 )
@@ -65,6 +65,10 @@ _DROPOUTS = (
     "attention_dropout", "attention_probs_dropout_prob", "dropout", "dropout_rate", "embedding_dropout",
     "hidden_dropout_prob", "mlp_dropout",
 )  # fmt: skip
+
+
+class ForeignModelError(ArtifactError, ConfigError):
+    """A model of a form that cannot be trained here; sentence-transformers may read it."""
 
 
 class Backbone(StrictModel):
@@ -132,6 +136,15 @@ class Backbone(StrictModel):
         dense = [head for head in self.heads if head["type"] == "Dense"]
         return int(dense[-1]["out_features"]) if dense else len(self.pooling) * self.hidden_size
 
+    def shortened(self, num_layers: int) -> Backbone:
+        """Return the description of its first layers, whose states' mean is a vector of unit length."""
+        names = ("num_hidden_layers", "n_layers", "num_layers", "n_layer")
+        config = {**self.config, **{name: num_layers for name in names if name in self.config}}
+        if isinstance(config.get("layer_types"), list):
+            config["layer_types"] = config["layer_types"][:num_layers]
+        parts = {"config": config, "pooling": ["mean"], "heads": [{"type": "Normalize"}]}
+        return self.model_copy(update=parts)
+
     def size(self, *names: str, default: int = 0) -> Any:
         """Return the first of some values of `config.json`, whose names differ between architectures."""
         inner = self.config.get("text_config") or {}
@@ -146,7 +159,7 @@ class Backbone(StrictModel):
         Raises:
             ArtifactError: If it is gone.
         """
-        return find_folder(str(self.path), self.revision, has_weights=has_weights)[0]
+        return find_encoder(str(self.path), revision=self.revision, has_weights=has_weights).folder
 
 
 def read_backbone(path: str, revision: str | None = None) -> Backbone:
@@ -161,12 +174,13 @@ def read_backbone(path: str, revision: str | None = None) -> Backbone:
 
 @lru_cache(maxsize=64)
 def _read_backbone(path: str, revision: str | None, _changed: tuple[int, ...]) -> Backbone:
-    folder, commit = find_folder(path, revision)
+    files = find_encoder(path, revision=revision, has_weights=False)
+    folder, commit = files.folder, files.revision
     modules = _read(folder / "modules.json", default=[])
     kinds = [str(module["type"]).rpartition(".")[2] for module in modules]
     known = kinds[:2] in ([], ["Transformer", "Pooling"]) and {*kinds[2:]} <= {"Dense", "Normalize"}
     if not known:
-        raise ArtifactError(
+        raise ForeignModelError(
             f"{path}: must consist of Transformer, Pooling, Dense and Normalize to be trained; "
             f"given {', '.join(kinds)}; as a member, name it st:{path}"
         )
@@ -189,7 +203,7 @@ def _read_backbone(path: str, revision: str | None, _changed: tuple[int, ...]) -
         **_read(root / _TOKENIZER_FILE, default={}),
     }
     return Backbone(
-        path=path if commit else str(folder),
+        path=files.name if commit else str(folder),
         revision=commit,
         license=_license(folder),
         config=config,
@@ -220,7 +234,7 @@ def _read(path: Path, *, default: Any = None) -> Any:
 
 def _modes(settings: Mapping[str, Any], path: str) -> list[PoolingMode]:
     if not settings.get("include_prompt", True):
-        raise ArtifactError(
+        raise ForeignModelError(
             f"{path}: must pool over prompts to be trained; as a member, name it st:{path}"
         )
     given = (
@@ -353,7 +367,7 @@ def _transformers(backbone: Backbone) -> Any:
     name, kind = backbone.path or "encoder", backbone.config["model_type"]
     given = library("transformers", where=name)
     if kind not in given.CONFIG_MAPPING:
-        raise ConfigError(
+        raise ForeignModelError(
             f"{name}: must be an architecture of transformers; given {kind}; as a member, name it st:{name}"
         )
     return given
@@ -449,7 +463,7 @@ def read_tokenizer(backbone: Backbone) -> str:
         tokenizer = given.AutoTokenizer.from_pretrained(str(root), **_ITS_FILES)
         check_tokenizer(name, root, tokenizer)
         if not tokenizer.is_fast:
-            raise ArtifactError(
+            raise ForeignModelError(
                 f"{name}: its tokenizer must have a fast form, tokenizer.json; as a member, name it st:"
             )
         values = parse_json(tokenizer.backend_tokenizer.to_str())

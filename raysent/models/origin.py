@@ -19,11 +19,13 @@ class Origin(StrictModel):
         kind: `trained` by a run. `code`: a run made a code of an encoder that it did not change. `start`: the values of
             a run before its first step. `words`: the word vectors of a trained model. `start_words`: word vectors that
             no training changed, counted from text, drawn or read. `vectors`: a file of word vectors.
-        encoder: Type of the encoder that was trained; of `words` the one that has these vectors.
+            `pretrained`: the weights of a folder or of the hub, as they are.
+        encoder: Type of the encoder that was trained; of `words` the one that has these vectors; of
+            `pretrained` its name.
         objective: What it was trained for; None where nothing was trained.
     """
 
-    kind: Literal["trained", "code", "start", "words", "start_words", "vectors"]
+    kind: Literal["trained", "code", "start", "words", "start_words", "vectors", "pretrained"]
     encoder: str
     objective: str | None = None
 
@@ -74,5 +76,6 @@ def described(origin: Origin | None, encoder: str) -> str:
         "words": f"mean of the word vectors of a {origin.encoder} trained for {origin.objective}",
         "start_words": f"mean of the word vectors that a {origin.encoder} begins with, untrained",
         "vectors": "mean of the word vectors of a file, untrained",
+        "pretrained": f"{origin.encoder} as it is, not trained further",
     }
     return sentences[origin.kind]

@@ -7,11 +7,8 @@ Code in such a folder runs only where it is trusted: inside `trust_remote_code()
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any
@@ -20,14 +17,20 @@ import torch
 from torch import nn
 
 from raysent.errors import ArtifactError, ConfigError, RaysentError
+from raysent.models.known import EncoderFiles, find_encoder, quiet
 from raysent.reading import LFS_POINTER, LFS_REASON
-from raysent.storage import content_key, file_sha256, open_folder
+from raysent.storage import content_key, file_sha256
 
 TRUST_VARIABLE = "RAYSENT_TRUST_REMOTE_CODE"
 
-_HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
-_DESCRIPTIONS = ["*.json", "*.txt", "*.model", "README.md"]
-_OTHER_WEIGHTS = ["*.h5", "*.msgpack", "*.onnx", "*.onnx_data", "*.ot", "onnx/*", "openvino/*"]
+# What vectors depend on; folders of other libraries' weights; and what is kept of a training beside the model.
+_MODEL_SUFFIXES = frozenset(
+    {".bin", ".json", ".model", ".npy", ".npz", ".py", ".safetensors", ".txt"}
+)
+_OTHER_FOLDERS = frozenset({"onnx", "openvino"})
+_RECORDS = frozenset(
+    {"all_results.json", "data_config.json", "train_results.json", "trainer_state.json"}
+)
 # Parameters after the last hidden states, which many folders lack.
 _UNUSED = ("pooler.", "lm_head.", "cls.")
 
@@ -77,68 +80,6 @@ def check_code(name: str, foreign: str | None) -> bool:
     return is_trusted
 
 
-def find_folder(
-    path: str,
-    revision: str | None = None,
-    *,
-    has_weights: bool = False,
-    where: str = "encoder.path",
-) -> tuple[Path, str | None]:
-    """Return the local folder of a model, and its commit if it is one of the hub; None for a folder.
-
-    Args:
-        path: A folder, or the name of a model of the hub: `owner/name`.
-        revision: Branch, tag or commit of the hub.
-        has_weights: Whether its weights are needed, or only what describes it.
-        where: The setting that names it, for messages.
-
-    Raises:
-        ArtifactError: If there is no such folder, and the hub's client does not find it either.
-    """
-    folder = (open_folder(path) if path else Path()).expanduser()
-    if path and folder.is_dir():
-        return folder.resolve(), None
-    reason = "no such folder"
-    if _HUB_NAME.fullmatch(path) and find_spec("huggingface_hub") is not None:
-        hub = import_module("huggingface_hub")
-        files = (
-            {"ignore_patterns": _OTHER_WEIGHTS}
-            if has_weights
-            else {"allow_patterns": _DESCRIPTIONS}
-        )
-        for is_local in (
-            False,
-            True,
-        ):  # without the network, versions below 2 ask the hub for the files of a commit
-            try:
-                with quiet():
-                    folder = Path(
-                        hub.snapshot_download(
-                            path, revision=revision, local_files_only=is_local, **files
-                        )
-                    )
-                return folder, folder.name
-            except Exception as error:  # the client's errors, and those of its HTTP library
-                said = " ".join(str(error).split()) or type(error).__name__
-                reason = reason if is_local else f"no such folder, and the hub gives none: {said}"
-    raise ArtifactError(
-        f"{where}: must be a model's folder or its name on the hub; given {path}: {reason}"
-    )
-
-
-def _is_name(path: str) -> bool:
-    return bool(_HUB_NAME.fullmatch(path)) and not Path(path).is_dir()
-
-
-def is_on_hub(path: str) -> bool:
-    """Return whether the hub's cache has a model of this name, and no folder here has it."""
-    if not _is_name(path) or find_spec("huggingface_hub") is None:
-        return False
-    return isinstance(
-        import_module("huggingface_hub").try_to_load_from_cache(path, "config.json"), str
-    )
-
-
 def first_missing(name: str, keys: Iterable[str]) -> None:
     """Refuse a model of which transformers drew weights that its folder lacks.
 
@@ -158,47 +99,68 @@ def first_script(folder: Path) -> str | None:
 
 
 class PretrainedFolders:
-    """What a scheme says of its names, where a name is that of a folder; see `raysent.models.schemes`.
+    """What a scheme says of its names, where a name is that of a pretrained encoder; see `raysent.models.schemes`.
 
     Args:
         prefix: The scheme, such as ``st``.
-        library: Whose folders they are, for messages.
         keys: What else the vectors depend on, beside the folder's files.
     """
 
-    def __init__(self, prefix: str, library: str, *, keys: tuple[Any, ...] = ()) -> None:
-        self._prefix, self._library, self._keys = prefix, library, keys
+    def __init__(self, prefix: str, *, keys: tuple[Any, ...] = ()) -> None:
+        self._prefix, self._keys = prefix, keys
 
-    def folder(self, rest: str) -> Path:
-        """Return the local folder of a model; one in a bucket is downloaded first.
+    def files(self, rest: str) -> EncoderFiles:
+        """Return where the files of an encoder are; those in a bucket or of the hub are downloaded first.
 
         Raises:
-            ArtifactError: If there is no such folder.
+            ArtifactError: If there are none.
         """
-        if _is_name(rest):
-            return find_folder(rest, has_weights=True, where=self._prefix)[0]
-        folder = (open_folder(rest) if rest else Path()).expanduser()
-        if not rest or not folder.is_dir():
-            raise ArtifactError(
-                f"{self._prefix}:{rest}: no such folder; name a folder of {self._library}"
-            )
-        return folder
+        return find_encoder(rest, where=f"{self._prefix}:{rest}")
+
+    def folder(self, rest: str) -> Path:
+        """Return the local folder of an encoder; see `files`."""
+        return self.files(rest).folder
 
     def label(self, rest: str) -> str:
-        """Return the folder's name, or that on the hub."""
-        return Path(rest).name if _is_name(rest) else self.folder(rest).resolve().name
+        """Return the encoder's short name: of the hub without its owner, else the folder's as the user wrote it."""
+        files = self.files(rest)
+        return Path(files.name).name or files.folder.name
 
     def key(self, rest: str) -> str:
-        """Return a key of the names and contents of the folder's files, wherever the folder is."""
-        folder = self.folder(rest)
-        key = content_key(
-            *((str(path.relative_to(folder)), file_sha256(path)) for path in _files(folder))
-        )
+        """Return a key of what the vectors depend on, wherever the folder is."""
+        key = folder_key(self.folder(rest))
         return content_key(*self._keys, key) if self._keys else key
 
+    def is_earlier_key(self, rest: str, key: str) -> bool:
+        """Return whether earlier versions knew the folder by a key, which was one of all of its files."""
+        folder = self.folder(rest)
+        earlier = _key_of(folder, _files(folder))
+        return key == (content_key(*self._keys, earlier) if self._keys else earlier)
+
     def num_bytes(self, rest: str) -> int:
-        """Return the size of the folder's files."""
-        return sum(path.stat().st_size for path in _files(self.folder(rest)))
+        """Return the size of the files that the vectors depend on."""
+        return sum(path.stat().st_size for path in model_files(self.folder(rest)))
+
+
+def folder_key(folder: Path) -> str:
+    """Return a key of the names and contents of the files that a folder's vectors depend on."""
+    return _key_of(folder, model_files(folder))
+
+
+def model_files(folder: Path) -> list[Path]:
+    """Return the files of a folder that its vectors depend on: settings, tokenizer, modules, weights and code."""
+    found = [path for path in _files(folder) if _is_of_model(path.relative_to(folder))]
+    in_safetensors = {path.parent for path in found if path.suffix == ".safetensors"}
+    return [path for path in found if path.suffix != ".bin" or path.parent not in in_safetensors]
+
+
+def _is_of_model(path: Path) -> bool:
+    is_elsewhere = any(part.startswith(".") or part in _OTHER_FOLDERS for part in path.parts)
+    return path.suffix in _MODEL_SUFFIXES and path.name not in _RECORDS and not is_elsewhere
+
+
+def _key_of(folder: Path, paths: Iterable[Path]) -> str:
+    return content_key(*((str(path.relative_to(folder)), file_sha256(path)) for path in paths))
 
 
 @contextmanager
@@ -229,24 +191,6 @@ def reading(name: str, folder: Path, *, library: str) -> Iterator[None]:
         else:
             reason = " ".join(str(error).split()) or type(error).__name__
         raise ArtifactError(f"{name}: {library} cannot read it: {reason}") from None
-
-
-@contextmanager
-def quiet() -> Iterator[None]:
-    """Keep transformers from printing while it reads or writes a model; missing weights are checked by the caller."""
-    if find_spec("transformers") is None:
-        yield
-        return
-    logging = import_module("transformers").utils.logging
-    before, shows_progress = logging.get_verbosity(), logging.is_progress_bar_enabled()
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        logging.set_verbosity(before)
-        if shows_progress:
-            logging.enable_progress_bar()
 
 
 def _is_pointer(path: Path) -> bool:

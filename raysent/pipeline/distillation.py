@@ -20,7 +20,7 @@ from raysent.evaluation.members import expand as expand_names
 from raysent.evaluation.members import model_folder, part_paths
 from raysent.evaluation.task import PROBED, Task
 from raysent.evaluation.tasks import resolve_tasks
-from raysent.models.schemes import encoder_name, is_scheme_name, missing_model
+from raysent.models.schemes import encoder_name, is_scheme_name, missing_model, with_scheme
 from raysent.models.sentence_encoder import SentenceEncoder
 from raysent.pipeline.arguments import overrides_of, run_folder_of
 from raysent.pipeline.evaluation import map_jobs
@@ -160,7 +160,7 @@ def _student_front(
     folder: Path, teacher: str, tasks: Sequence[Task], data: Path | None, *, progress: bool
 ) -> tuple[FrontRow, ...]:
     members = teacher_members(teacher)
-    place = open_folder(teacher) if not is_scheme_name(teacher) else Path()
+    place = open_folder(teacher) if not is_scheme_name(with_scheme(teacher)) else Path()
     method = read_result(place).method if (place / ENSEMBLE_FILE).is_file() else "validation"
     student, *others = expand_names([str(folder), *members])
     known = tuple(
@@ -185,6 +185,7 @@ def teacher_members(teacher: str) -> list[str]:
         ArtifactError: If there is no such folder, or a file of an ensemble or a composition is missing or of another
             kind.
     """
+    teacher = with_scheme(teacher)
     if is_scheme_name(teacher):
         return [teacher]
     folder = open_folder(teacher)

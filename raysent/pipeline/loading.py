@@ -6,7 +6,7 @@ from pathlib import Path
 
 from raysent.models import load as load_model
 from raysent.models.pretrained import trust_remote_code as trusting
-from raysent.models.schemes import is_scheme_name
+from raysent.models.schemes import is_scheme_name, with_scheme
 from raysent.models.sentence_encoder import SentenceEncoder
 from raysent.models.vector_codes import VectorCode, load_code
 from raysent.storage import open_folder
@@ -23,14 +23,14 @@ def load(path: str | Path, *, trust_remote_code: bool = False) -> SentenceEncode
     - A folder of `binarize --keep`: a `VectorCode`.
 
     Args:
-        path: The folder, also in ``s3://``; or a name such as ``hash:50``, ``st:PATH`` or ``hf:PATH``.
+        path: The folder, also in ``s3://``; or a name such as ``all-MiniLM-L6-v2`` or ``hash:50``.
         trust_remote_code: Whether code in a pretrained model's folder may run.
 
     Raises:
         RaysentError: If there is no such folder, or its files are truncated or of another kind.
     """
     with trusting(trust_remote_code):
-        if isinstance(path, str) and is_scheme_name(path):
+        if is_scheme_name(with_scheme(str(path))):
             return load_model(path)
         folder = open_folder(path)
         if (folder / CODE_FILE).is_file():

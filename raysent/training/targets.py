@@ -34,7 +34,7 @@ from raysent.evaluation.members import model_folder, model_key
 from raysent.evaluation.task import TaskData
 from raysent.models import load as load_model
 from raysent.models.objectives import TargetBatches
-from raysent.models.schemes import is_scheme_name
+from raysent.models.schemes import is_scheme_name, with_scheme
 from raysent.models.schemes.tfidf import LexicalModel
 from raysent.models.sentence_encoder import Float32, JoinedEncoders, SentenceEncoder
 from raysent.parallel import Progress
@@ -141,8 +141,9 @@ def find_teacher(settings: TargetBatches) -> Teacher:
         ConfigError: If a task is unknown.
     """
     assert settings.teacher is not None  # checked when the configuration was made
-    if is_scheme_name(settings.teacher):
-        return Teacher(settings.teacher, model_key(settings.teacher), {})
+    teacher = with_scheme(settings.teacher)
+    if is_scheme_name(teacher):
+        return Teacher(teacher, model_key(teacher), {})
     folder = open_folder(settings.teacher)
     try:
         if (folder / ENSEMBLE_FILE).is_file() and model_folder(folder) is None:

@@ -23,7 +23,7 @@ from raysent.exports.formats import Encode
 from raysent.exports.tokenizer import TOKENIZER_FILE, build_tokenizer, numbered
 from raysent.models import SentenceModel
 from raysent.models.encoders import ENCODERS, pretrained
-from raysent.models.pretrained import quiet
+from raysent.models.known import quiet
 from raysent.models.schemes.st import KIND
 from raysent.models.sentence_encoder import DOCUMENT_PROMPTS
 from raysent.registry import OWN_PACKAGE

@@ -143,6 +143,8 @@ class Config(BackboneEncoderConfig):
         prompts: Texts by name that stand before a text, such as `query`; `auto` is what the folder says.
         max_tokens: Tokens that `encode` reads of a longer text; None is what the folder says. Training reads at most
             `corpus.max_length`.
+        layer: The layer whose states' mean is the vector, of unit length; None for the last one, read as the folder
+            says. Layers above it are left out.
         lora: Adapters, which are trained in place of the weights; None trains the weights.
         backbone: What the folder says; it is read from there, and need not be given.
     """
@@ -154,6 +156,7 @@ class Config(BackboneEncoderConfig):
     normalize: Literal["auto"] | bool = "auto"
     prompts: Literal["auto"] | dict[str, str] = "auto"
     max_tokens: int | None = pydantic.Field(default=None, ge=3)
+    layer: int | None = pydantic.Field(default=None, ge=1)
     lora: LoraConfig | None = None
     backbone: Backbone = pydantic.Field(repr=False)
 
@@ -211,8 +214,9 @@ class Config(BackboneEncoderConfig):
     @property
     def about(self) -> Backbone:
         """The folder's description, with the settings that are not `auto`."""
+        backbone = self.backbone if self.layer is None else self.backbone.shortened(self.layer)
         last = [{"type": "Normalize"}]
-        others = [head for head in self.backbone.heads if head["type"] != "Normalize"]
+        others = [head for head in backbone.heads if head["type"] != "Normalize"]
         own = {
             "pooling": None if self.pooling == "auto" else [self.pooling],
             "heads": None if self.normalize == "auto" else others + last * self.normalize,
@@ -220,7 +224,7 @@ class Config(BackboneEncoderConfig):
             "default_prompt": None if self.prompts == "auto" else "",
             "max_tokens": self.max_tokens,
         }
-        return self.backbone.model_copy(
+        return backbone.model_copy(
             update={name: value for name, value in own.items() if value is not None}
         )
 

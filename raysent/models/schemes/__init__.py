@@ -14,6 +14,7 @@ from pkgutil import resolve_name
 from typing import Any, Protocol
 
 from raysent.errors import ArtifactError, ConfigError
+from raysent.models.known import find_known, is_encoder_folder, is_encoder_name
 from raysent.models.sentence_encoder import SentenceEncoder
 from raysent.registry import Registry
 from raysent.storage import address_of, open_folder
@@ -111,6 +112,25 @@ def split_path(name: str) -> tuple[str, str | None]:
     return name.removesuffix(rest) + start, path
 
 
+def with_scheme(name: str) -> str:
+    """Return a model's name with `st:` before it where it is that of a pretrained encoder, as it stands else.
+
+    Such a name is a folder of sentence-transformers or transformers that raysent did not write, a known encoder with
+    its owner or without, or a name of the hub whose first part is no folder here.
+    """
+    if find_scheme(name) is not None:
+        return name
+    folder = open_folder(name) if name else Path()
+    if folder.is_dir():
+        is_own = any(
+            (place / file).is_file() for place in (folder, folder / "model") for file in LOADERS
+        )
+        return name if is_own or not is_encoder_folder(folder) else f"st:{name}"
+    if find_known(name) is None and Path(name).parent.exists():
+        return name
+    return f"st:{name}" if is_encoder_name(name) else name
+
+
 def known_forms() -> str:
     """Return how names of the known schemes are written, for messages: ``a, b or c``."""
     *others, last = (scheme.FORM for scheme in SCHEMES.values())
@@ -144,14 +164,16 @@ def load(name: str | Path) -> SentenceEncoder:
     """Return a model by the name of its folder, or by a scheme's name.
 
     Args:
-        name: Folder of a run, a trial, a model, an ensemble or a sweep, also in ``s3://``; or a name such as
-            ``hash:50``. A sweep stands for its model to take, see `model_of_sweep`.
+        name: Folder of a run, a trial, a model, an ensemble or a sweep, also in ``s3://``; that or the name of a
+            pretrained encoder, such as ``all-MiniLM-L6-v2``; or a name such as ``hash:50``. A sweep stands for its
+            model to take, see `model_of_sweep`.
 
     Raises:
         ArtifactError: If there is no such folder, or its files are truncated or of another kind.
         ConfigError: If the scheme has no model of this name.
     """
-    found = find_scheme(name) if isinstance(name, str) else None
+    name = with_scheme(str(name))
+    found = find_scheme(name)
     if found is not None:
         scheme, rest = found
         return _named(scheme.load(rest), str(name))
@@ -205,8 +227,9 @@ def encoder_name(model: str | Path, *, say: Callable[..., object] | None = None)
     Raises:
         ArtifactError: If the sweep has none yet.
     """
-    if is_scheme_name(str(model)):
-        return model
+    name = with_scheme(str(model))
+    if is_scheme_name(name):
+        return name
     folder = open_folder(model)
     if not (folder / SWEEP_FILE).is_file():
         return model

@@ -7,22 +7,28 @@ special tokens included and padding excluded. It is read as `st:PATH` reads it; 
 from __future__ import annotations
 
 from raysent.models.pretrained import PretrainedFolders
-from raysent.models.schemes.st import SentenceTransformersModel, read_model
+from raysent.models.schemes.st import read_model
+from raysent.models.sentence_encoder import SentenceEncoder
 
 FORM = "hf:PATH"
 
 # Part of the key: a change of how vectors are made makes new records.
 _VERSION = 2
 
-_FOLDERS = PretrainedFolders("hf", "transformers", keys=("hf", _VERSION))
+_FOLDERS = PretrainedFolders("hf", keys=("hf", _VERSION))
 label, key, num_bytes = _FOLDERS.label, _FOLDERS.key, _FOLDERS.num_bytes
 
 
-def load(rest: str) -> SentenceTransformersModel:
+def load(rest: str) -> SentenceEncoder:
     """Return the model of a folder.
 
     Raises:
         ArtifactError: If there is no such folder, or its libraries cannot read it.
         ConfigError: If these are not installed, or the folder needs code that is not trusted.
     """
-    return read_model("hf", _FOLDERS.folder(rest), rest)
+    return read_model("hf", _FOLDERS.files(rest), rest)
+
+
+def load_earlier(rest: str, key: str) -> SentenceEncoder | None:
+    """Return the model that an earlier version knew by a key; None where it knew none."""
+    return load(rest) if _FOLDERS.is_earlier_key(rest, key) else None

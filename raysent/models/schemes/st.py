@@ -1,8 +1,9 @@
 """`st:PATH`: a folder of sentence-transformers, or a model of the hub by its name, with its pooling and prompts.
 
 A folder that `raysent export --to sentence-transformers` wrote is read without sentence-transformers, and none of its
-code is run. Any other folder is read by sentence-transformers, which must be installed; one with code of its own is
-refused unless that code is trusted; see `raysent.models.pretrained`.
+code is run. One of a transformer, pooling, dense layers and unit length is encoded in packed batches, see
+`raysent.models.frozen`; any other folder is read by sentence-transformers, which must be installed. One with code of
+its own is refused unless that code is trusted; see `raysent.models.pretrained`.
 """
 
 from __future__ import annotations
@@ -19,8 +20,16 @@ import torch
 
 from raysent.data.vocabulary import Vocabulary
 from raysent.errors import ArtifactError, ConfigError
-from raysent.models.backbone import NO_LIMIT, missing_weights, read_backbone, transformer_folder
+from raysent.models.backbone import (
+    NO_LIMIT,
+    ForeignModelError,
+    missing_weights,
+    read_backbone,
+    transformer_folder,
+)
 from raysent.models.files import TENSORS_FILE, parse_record
+from raysent.models.frozen import read_frozen
+from raysent.models.known import EncoderFiles
 from raysent.models.model import SentenceModel
 from raysent.models.pretrained import (
     PretrainedFolders,
@@ -45,7 +54,7 @@ _CONFIG_FILES = ("config.json", "tokenizer_config.json")
 _BATCH_SIZE = 64
 
 
-_FOLDERS = PretrainedFolders("st", "sentence-transformers")
+_FOLDERS = PretrainedFolders("st")
 label, key, num_bytes = _FOLDERS.label, _FOLDERS.key, _FOLDERS.num_bytes
 
 
@@ -54,20 +63,35 @@ def load(rest: str) -> SentenceEncoder:
 
     Raises:
         ArtifactError: If there is no such folder, or its files are truncated or of another kind.
-        ConfigError: If it needs sentence-transformers, which is not installed, or code that is not trusted.
+        ConfigError: If it needs libraries that are not installed, or code that is not trusted.
     """
-    folder = _FOLDERS.folder(rest)
-    return _load_own(folder) if (folder / EXPORT_FILE).is_file() else read_model("st", folder, rest)
+    files = _FOLDERS.files(rest)
+    if (files.folder / EXPORT_FILE).is_file():
+        return _load_own(files.folder)
+    return read_model("st", files, rest)
 
 
-def read_model(scheme: str, folder: Path, rest: str) -> SentenceTransformersModel:
+def load_earlier(rest: str, key: str) -> SentenceEncoder | None:
+    """Return the model that an earlier version knew by a key; None where it knew none."""
+    return load(rest) if _FOLDERS.is_earlier_key(rest, key) else None
+
+
+def read_model(scheme: str, files: EncoderFiles, rest: str) -> SentenceEncoder:
     """Return the model of a folder of sentence-transformers or transformers; see `load`."""
     if find_spec(_LIBRARY) is None:
         raise ConfigError(
             f"{scheme}:{rest}: needs sentence-transformers; install raysent[pretrained]"
         )
-    is_trusted = check_code(f"{scheme}:{rest}", _foreign_code(folder))
-    return SentenceTransformersModel(folder, scheme=scheme, is_trusted=is_trusted)
+    foreign_code = _foreign_code(files.folder)
+    if foreign_code is None:
+        try:
+            return read_frozen(files)
+        except ForeignModelError:  # the library may read it
+            pass
+        except ArtifactError as error:
+            raise ArtifactError(f"{scheme}:{error}") from None
+    is_trusted = check_code(f"{scheme}:{rest}", foreign_code)
+    return SentenceTransformersModel(files.folder, scheme=scheme, is_trusted=is_trusted)
 
 
 def _foreign_code(folder: Path) -> str | None:

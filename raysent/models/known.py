@@ -1,0 +1,456 @@
+"""Pretrained sentence encoders by name: which are known, which are on this machine, and where the files of one are.
+
+In: a folder, a name of the hub (`owner/name`, also with `@revision`), or a short name such as
+`all-MiniLM-L6-v2`; or the language of a text. Out: `EncoderFiles`, the one answer to where a pretrained
+encoder's files are, for every command.
+
+Files are looked for in this order: a folder of that name; the hub's cache; the folders of the environment variable
+`RAYSENT_MODELS`; installed packages that carry a known encoder; and last the hub, by its own client. What is known of
+an encoder is data, in `known.yaml`; hashes of weights that were downloaded once are kept in the user's cache folder.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.metadata
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from difflib import get_close_matches
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Literal
+
+import pydantic
+
+from raysent.config import StrictModel, read_yaml, validate
+from raysent.errors import ArtifactError, ConfigError
+from raysent.storage import cache_folder, file_sha256, open_folder, read_json, write_json
+
+FOLDERS_VARIABLE = "RAYSENT_MODELS"
+# Before more than this is downloaded, the caller is asked.
+LARGE_MEGABYTES = 500
+
+_KNOWN_FILE = Path(__file__).parent / "known.yaml"
+_RECORDED_FILE = "encoders.json"
+_WEIGHTS_FILE = "model.safetensors"
+# Files that say what a folder is; each kind of model has at least one.
+_DESCRIPTIONS = ("modules.json", "config.json")
+_HUB_NAME = re.compile(r"(?P<name>[A-Za-z0-9][\w.-]*/[\w.-]+)(?:@(?P<revision>[\w./-]+))?")
+_SHORT_NAME = re.compile(r"(?P<name>[A-Za-z0-9][\w.-]*)(?:@(?P<revision>[\w./-]+))?")
+# Whose models are named without their owner by nearly everyone.
+_USUAL_OWNER = "sentence-transformers"
+# What describes a model, and weights of other libraries, in the hub's patterns.
+_DESCRIPTION_PATTERNS = ["*.json", "*.txt", "*.model", "README.md"]
+_OTHER_WEIGHTS = ["*.h5", "*.msgpack", "*.onnx", "*.onnx_data", "*.ot", "onnx/*", "openvino/*"]
+# How long the hub may take to say whether it answers at all.
+_ANSWER_S = 5.0
+
+Say = Callable[[str], object]
+
+
+class KnownEncoder(StrictModel):
+    """What is known of an encoder before any of its files is read.
+
+    Attributes:
+        name: Its name on the hub.
+        languages: Codes of the languages that it reads; `many` for models of a hundred.
+        license: Its licence.
+        megabytes: Size of its weights.
+        dimensions: Numbers of a vector.
+        tokens: Tokens read of a longer text; None where all are.
+        prompts: Texts that stand before a `query` or a `document`.
+        is_static: Whether it is a table of word vectors, which is read in microseconds.
+        has_code: Whether its folder has code of its own, which must be trusted.
+        files: SHA-256 of its files, by their paths, where they were read.
+        packages: Python packages that carry the files, with the folder inside.
+    """
+
+    name: str
+    languages: list[str] | Literal["many"]
+    license: str
+    megabytes: int
+    dimensions: int
+    tokens: int | None = None
+    prompts: dict[str, str] = pydantic.Field(default_factory=dict)
+    is_static: bool = False
+    has_code: bool = False
+    files: dict[str, str] = pydantic.Field(default_factory=dict, repr=False)
+    packages: dict[str, str] = pydantic.Field(default_factory=dict)
+
+    @property
+    def short_name(self) -> str:
+        """The name without its owner."""
+        return self.name.partition("/")[2]
+
+    def reads(self, language: str) -> bool:
+        """Return whether it was trained on texts of a language, given by its code."""
+        return self.languages == "many" or language in self.languages
+
+    @property
+    def summary(self) -> str:
+        """Its short name, size, licence and languages, for a line."""
+        named = {"en": "English"}
+        languages = (
+            "many languages"
+            if self.languages == "many"
+            else ", ".join(named.get(code, code) for code in self.languages)
+        )
+        return f"{self.short_name} ({self.megabytes} MB, {self.license}, {languages})"
+
+
+class _KnownFile(StrictModel):
+    encoders: list[KnownEncoder]
+
+
+@dataclass(frozen=True)
+class EncoderFiles:
+    """Where a pretrained encoder's files are.
+
+    Attributes:
+        name: Its name on the hub, or the folder as it was named.
+        folder: The folder, which holds the files.
+        revision: The commit of the hub; None for files that came from elsewhere.
+        known: What is known of it; None where its name says nothing.
+    """
+
+    name: str
+    folder: Path
+    revision: str | None = None
+    known: KnownEncoder | None = None
+
+    @property
+    def is_of_hub(self) -> bool:
+        """Whether the hub gives the same files again, on any machine."""
+        return self.revision is not None
+
+
+@functools.cache
+def known_encoders() -> tuple[KnownEncoder, ...]:
+    """Return the encoders that are known, small ones first within each kind."""
+    return tuple(validate(_KnownFile, read_yaml(_KNOWN_FILE)).encoders)
+
+
+def find_known(name: str) -> KnownEncoder | None:
+    """Return the known encoder of a name, with or without its owner; case does not matter."""
+    wanted = name.partition("@")[0].lower()
+    for encoder in known_encoders():
+        if wanted in (encoder.name.lower(), encoder.short_name.lower()):
+            return encoder
+    return None
+
+
+def is_encoder_folder(folder: Path) -> bool:
+    """Return whether a folder holds a model of sentence-transformers or of transformers."""
+    if (folder / _DESCRIPTIONS[0]).is_file():
+        return True
+    config = folder / _DESCRIPTIONS[1]
+    if not config.is_file():
+        return False
+    values = read_json(config)
+    return isinstance(values, dict) and "model_type" in values
+
+
+def is_encoder_name(name: str) -> bool:
+    """Return whether a name is that of a known encoder, or has the form of a name on the hub."""
+    return find_known(name) is not None or _HUB_NAME.fullmatch(name) is not None
+
+
+# -- where the files are -----------------------------------------------------------------------------------------------
+
+
+def find_encoder(
+    name: str,
+    *,
+    revision: str | None = None,
+    has_weights: bool = True,
+    may_download: bool = True,
+    where: str = "encoder.path",
+) -> EncoderFiles:
+    """Return where the files of an encoder are; those of the hub that are not here are downloaded.
+
+    Args:
+        name: A folder, also ``s3://``; a name of the hub, `owner/name`, also with ``@revision``; or a short name.
+        revision: Branch, tag or commit of the hub, where the name has none.
+        has_weights: Whether its weights are needed, or only what describes it.
+        may_download: Whether the hub is asked; False for what has to be here.
+        where: What names it, for messages.
+
+    Raises:
+        ArtifactError: If there is no such folder, and the hub gives none.
+    """
+    folder = _named_folder(name)
+    if folder is not None:
+        return EncoderFiles(name, folder.resolve(), known=None)
+    known = find_known(name)
+    hub_name, named_revision = _on_hub(name, known)
+    if hub_name is None:
+        raise _no_encoder(name, where, "no such folder")
+    revision = revision or named_revision
+    cached = _in_cache(hub_name, revision, has_weights=has_weights)
+    if cached is not None:
+        return EncoderFiles(hub_name, cached, _commit_of(cached), known)
+    if known is not None and revision is None:
+        local = _local_folder(known)
+        if local is not None:
+            return EncoderFiles(hub_name, local, known=known)
+    if not may_download:
+        raise _no_encoder(name, where, "no such folder, and it is not on this machine")
+    downloaded = _downloaded(hub_name, revision, has_weights=has_weights, name=name, where=where)
+    return EncoderFiles(hub_name, downloaded, _commit_of(downloaded), known)
+
+
+def pinned_name(name: str) -> str | None:
+    """Return the name by which every machine finds an encoder that is here, with its commit; None for a folder.
+
+    Args:
+        name: As for `find_encoder`.
+    """
+    if _named_folder(name) is not None:
+        return None
+    try:
+        files = find_encoder(name, has_weights=False, may_download=False)
+    except ArtifactError:
+        return None
+    return files.name if files.revision is None else f"{files.name}@{files.revision}"
+
+
+def find_local(known: KnownEncoder) -> EncoderFiles | None:
+    """Return where a known encoder's files are on this machine; None if they are not. Nothing is downloaded."""
+    cached = _in_cache(known.name, None, has_weights=True)
+    if cached is not None:
+        return EncoderFiles(known.name, cached, _commit_of(cached), known)
+    local = _local_folder(known)
+    return None if local is None else EncoderFiles(known.name, local, known=known)
+
+
+def encoder_at_hand(language: str) -> EncoderFiles | None:
+    """Return the first known encoder that reads a language and is on this machine; None if none is."""
+    for known in known_encoders():
+        if known.is_static or known.has_code or not known.reads(language):
+            continue
+        files = find_local(known)
+        if files is not None:
+            return files
+    return None
+
+
+def smallest_encoder(language: str) -> KnownEncoder | None:
+    """Return the smallest known encoder that reads a language and needs no code of its own; None if none does."""
+    able = [
+        known
+        for known in known_encoders()
+        if known.reads(language) and not known.is_static and not known.has_code
+    ]
+    return min(able, key=lambda known: known.megabytes, default=None)
+
+
+def _named_folder(name: str) -> Path | None:
+    if not name:
+        return None
+    folder = open_folder(name).expanduser()
+    return folder if folder.is_dir() else None
+
+
+def _on_hub(name: str, known: KnownEncoder | None) -> tuple[str | None, str | None]:
+    """Return the name on the hub and the revision that a user's name stands for."""
+    full = _HUB_NAME.fullmatch(name)
+    if full is not None:
+        return (known.name if known else full["name"]), full["revision"]
+    short = _SHORT_NAME.fullmatch(name)
+    if short is None:
+        return None, None
+    if known is not None:
+        return known.name, short["revision"]
+    usual = f"{_USUAL_OWNER}/{short['name']}"
+    # Any word has the form of a short name: only what the hub's cache has is taken for one.
+    is_cached = _in_cache(usual, short["revision"], has_weights=False) is not None
+    return (usual if is_cached else None), short["revision"]
+
+
+def _no_encoder(name: str, where: str, reason: str) -> ArtifactError:
+    names = [known.short_name for known in known_encoders()]
+    near = get_close_matches(name.partition("/")[2] or name, names, n=1)
+    hint = f"; did you mean '{near[0]}'?" if near else ""
+    return ArtifactError(
+        f"{where}: must be a model's folder, its name on the hub (owner/name) or that of a known encoder; "
+        f"given {name}: {reason}{hint}"
+    )
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Keep transformers from printing while it reads or writes a model; missing weights are checked by the caller."""
+    if find_spec("transformers") is None:
+        yield
+        return
+    logging = import_module("transformers").utils.logging
+    before, shows_progress = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(before)
+        if shows_progress:
+            logging.enable_progress_bar()
+
+
+# -- the hub -----------------------------------------------------------------------------------------------------------
+
+
+def _hub() -> Any:
+    """Return the hub's client, which comes with tokenizers; None where it is missing."""
+    return import_module("huggingface_hub") if find_spec("huggingface_hub") else None
+
+
+def _in_cache(name: str, revision: str | None, *, has_weights: bool) -> Path | None:
+    """Return the folder of the hub's cache that holds a model; None if it is not there whole."""
+    hub = _hub()
+    if hub is None:
+        return None
+    for described_by in _DESCRIPTIONS:
+        described = hub.try_to_load_from_cache(name, described_by, revision=revision)
+        if isinstance(described, str):
+            folder = Path(described).parent
+            return folder if not has_weights or _has_weights(folder) else None
+    return None
+
+
+def _has_weights(folder: Path) -> bool:
+    return any(folder.rglob("*.safetensors")) or any(folder.rglob("pytorch_model*.bin"))
+
+
+def _commit_of(folder: Path) -> str | None:
+    """Return the commit that a folder of the hub's cache is of; None for another folder."""
+    return folder.name if folder.parent.name == "snapshots" else None
+
+
+def hub_answers() -> bool:
+    """Return whether the hub can be asked: it is not switched off, and answers within a few seconds."""
+    hub = _hub()
+    if hub is None or hub.constants.HF_HUB_OFFLINE:
+        return False
+    try:
+        hub.utils.get_session().head(hub.constants.ENDPOINT, timeout=_ANSWER_S)
+    except Exception:  # of the client's HTTP library, which differs by version
+        return False
+    return True
+
+
+def download(known: KnownEncoder, *, say: Say) -> EncoderFiles:
+    """Download a known encoder from the hub, with a line before it, and check it against the hashes that are known.
+
+    Raises:
+        ArtifactError: If the hub does not give it whole, or gives other files than are known.
+    """
+    say(f"downloading {known.summary} from the hub")
+    folder = _downloaded(
+        known.name, None, has_weights=True, name=known.name, where="--with", shows_progress=True
+    )
+    weights = folder / _WEIGHTS_FILE
+    if weights.is_file() and _WEIGHTS_FILE not in known.files:
+        _record_hash(known.name, file_sha256(weights), _commit_of(folder))
+    return EncoderFiles(known.name, folder, _commit_of(folder), known)
+
+
+def _downloaded(
+    hub_name: str,
+    revision: str | None,
+    *,
+    has_weights: bool,
+    name: str,
+    where: str,
+    shows_progress: bool = False,
+) -> Path:
+    hub = _hub()
+    if hub is None:
+        raise _no_encoder(name, where, "no such folder, and the hub's client is not installed")
+    patterns: dict[str, Any] = {"allow_patterns": _DESCRIPTION_PATTERNS}
+    if has_weights:
+        patterns = {"ignore_patterns": _OTHER_WEIGHTS}
+    try:
+        if shows_progress:
+            return Path(hub.snapshot_download(hub_name, revision=revision, **patterns))
+        with quiet():
+            return Path(hub.snapshot_download(hub_name, revision=revision, **patterns))
+    except Exception as error:  # the client's errors, and those of its HTTP library
+        said = " ".join(str(error).split()) or type(error).__name__
+        raise _no_encoder(name, where, f"no such folder, and the hub gives none: {said}") from None
+
+
+# -- folders and packages that carry a known encoder -------------------------------------------------------------------
+
+
+def _local_folder(known: KnownEncoder) -> Path | None:
+    """Return the folder of a known encoder in `RAYSENT_MODELS` or an installed package; None if there is none."""
+    in_packages = (_folder_in_package(*package) for package in known.packages.items())
+    for folder in (*_folders_of_models(), *in_packages):
+        if folder is not None and _is_known(folder, known):
+            return folder
+    return None
+
+
+def _folders_of_models() -> Iterator[Path]:
+    """Yield the folders that `RAYSENT_MODELS` names, each a model or a folder of models."""
+    for name in filter(None, os.environ.get(FOLDERS_VARIABLE, "").split(os.pathsep)):
+        folder = Path(name).expanduser()
+        if is_encoder_folder(folder):
+            yield folder
+        elif folder.is_dir():
+            yield from (inner for inner in sorted(folder.iterdir()) if is_encoder_folder(inner))
+
+
+def _folder_in_package(package: str, inner: str) -> Path | None:
+    try:
+        distribution = importlib.metadata.distribution(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+    folder = Path(str(distribution.locate_file(inner)))
+    return folder if is_encoder_folder(folder) else None
+
+
+def _is_known(folder: Path, known: KnownEncoder) -> bool:
+    """Return whether a folder holds a known encoder: by its hashes, else by the folder's own name."""
+    if known.files:
+        return _has_files(folder, known.files)
+    recorded = _recorded().get(known.name)
+    if recorded is not None:
+        return _has_files(folder, {_WEIGHTS_FILE: recorded["sha256"]})
+    return folder.name.lower() in (known.short_name.lower(), known.name.lower().replace("/", "--"))
+
+
+def _has_files(folder: Path, hashes: Mapping[str, str]) -> bool:
+    paths = {folder / name: digest for name, digest in hashes.items()}
+    if not all(path.is_file() for path in paths):
+        return False
+    return all(_sha256(path, path.stat().st_mtime_ns) == digest for path, digest in paths.items())
+
+
+@functools.lru_cache(maxsize=256)
+def _sha256(path: Path, _changed: int) -> str:
+    return file_sha256(path)
+
+
+def _recorded() -> dict[str, dict[str, str]]:
+    """Return the hashes of weights that were downloaded once, by the encoder's name."""
+    path = cache_folder() / _RECORDED_FILE
+    try:
+        values = read_json(path) if path.is_file() else {}
+    except (ArtifactError, ConfigError):  # a cache: what is damaged is not known
+        return {}
+    if not isinstance(values, dict):
+        return {}
+    return {
+        name: record
+        for name, record in values.items()
+        if isinstance(record, dict) and isinstance(record.get("sha256"), str)
+    }
+
+
+def _record_hash(name: str, digest: str, revision: str | None) -> None:
+    record = {"sha256": digest, "revision": revision or ""}
+    write_json(cache_folder() / _RECORDED_FILE, {**_recorded(), name: record})
