@@ -16,6 +16,7 @@ from raysent import registry
 from raysent.ensembles import METHODS, cross_fit, fit, linear_pool, pool
 from raysent.ensembles.cross_fitting import held_out
 from raysent.ensembles.methods import convex_pool, linear_pools
+from raysent.ensembles.methods.convex_pool import Pull
 from raysent.ensembles.pools import LogarithmicPool, read_combination
 from raysent.ensembles.predictions import MemberPredictions
 from raysent.errors import ArtifactError, ConfigError, DataError
@@ -130,9 +131,8 @@ def test_fit_ignores_the_order_of_rows(problem, seed, method):
 @given(problems(ruled_out=True), st.sampled_from(convex_pool.STRENGTHS))
 def test_convex_pool_is_certified(problem, strength):
     """The duality gap is at most a millionth of a nat, also where classes are excluded."""
-    solution = convex_pool.solve(
-        convex_pool.Odds(MemberPredictions(problem[0]), problem[1]), strength=strength
-    )
+    odds = convex_pool.Odds(MemberPredictions(problem[0]), problem[1])
+    solution = convex_pool.solve(odds, Pull.to_equal(len(problem[0]), strength))
     assert -1e-9 <= solution.gap <= 1e-6
     assert (solution.weights >= 0).all()
 
@@ -141,9 +141,8 @@ def test_convex_pool_is_certified(problem, strength):
 def test_convex_pool_equals_a_general_solver(strength):
     """SciPy's L-BFGS-B on the plain formula finds the same weights and none better."""
     predictions, labels = drawn(np.random.default_rng(1))
-    ours = convex_pool.solve(
-        convex_pool.Odds(MemberPredictions(predictions), labels), strength=strength
-    )
+    odds = convex_pool.Odds(MemberPredictions(predictions), labels)
+    ours = convex_pool.solve(odds, Pull.to_equal(4, strength))
     theirs = scipy.optimize.minimize(
         penalised_nll,
         np.full(4, 0.25),
@@ -158,12 +157,75 @@ def test_convex_pool_equals_a_general_solver(strength):
 def test_convex_pool_gap_bounds_the_distance_to_the_optimum():
     """At any weights the certificate is at least the possible improvement."""
     predictions, labels = drawn(np.random.default_rng(2))
-    odds, pull = convex_pool.Odds(MemberPredictions(predictions), labels), 0.01 * 4
-    best = penalised_nll(convex_pool.solve(odds, strength=0.01).weights, predictions, labels, 0.01)
+    odds = convex_pool.Odds(MemberPredictions(predictions), labels)
+    pull = Pull.to_equal(4, 0.01)
+    best = penalised_nll(convex_pool.solve(odds, pull).weights, predictions, labels, 0.01)
     for weights in np.random.default_rng(3).exponential(size=(20, 4)):
         gradient = convex_pool._point(odds, weights).gradient
-        gap = convex_pool._gap(weights, gradient, np.full(4, 0.25), pull)
+        gap = convex_pool._gap(weights, gradient, pull)
         assert gap >= penalised_nll(weights, predictions, labels, 0.01) - best - 1e-9
+
+
+def leaning_nll(weights, log_p, labels, prior):
+    """The NLL of all rows together and ten times the squared distance from the prior, over the number of rows."""
+    nll = penalised_nll(weights, log_p, labels, 0)
+    return nll + 10 / len(labels) * sum((w - p) ** 2 for w, p in zip(weights, prior, strict=True))
+
+
+@pytest.mark.parametrize("prior", [[1, 0, 0, 0], [0.5, 0.5, 0, 0], [3, 1, 1, 1]])
+def test_leaning_pool_equals_a_general_solver(prior):
+    """SciPy's L-BFGS-B on the plain formula finds the same weights; the prior is divided by its sum."""
+    predictions, labels = drawn(np.random.default_rng(6))
+    members = MemberPredictions(predictions).with_prior(prior)
+    ours = fit(members, labels, method="leaning")
+    theirs = scipy.optimize.minimize(
+        leaning_nll,
+        np.full(4, 0.25),
+        (predictions, labels, np.divide(prior, np.sum(prior))),
+        bounds=[(0, None)] * 4,
+        tol=1e-12,
+    )
+    np.testing.assert_allclose(ours.combination.weights, theirs.x, atol=1e-3)
+    assert ours.diagnostics["duality_gap"] <= 1e-6
+
+
+def test_leaning_pool_is_the_prior_on_few_rows_and_the_best_fit_on_many():
+    """Two rows move the weights little; of many rows, those that the labels ask for count."""
+    generator = np.random.default_rng(7)
+    labels = generator.integers(0, 2, 4000)
+    right = generator.standard_normal((4000, 2))
+    right[np.arange(4000), labels] += 2
+    noise = generator.standard_normal((4000, 2))
+    members = np.stack(
+        [one - np.logaddexp.reduce(one, axis=1, keepdims=True) for one in (noise, right)]
+    )
+    few = fit(MemberPredictions(members[:, :2]).with_prior([1, 0]), labels[:2], method="leaning")
+    many = fit(MemberPredictions(members).with_prior([1, 0]), labels, method="leaning")
+    np.testing.assert_allclose(few.combination.weights, [1, 0], atol=0.25)
+    assert many.combination.weights[1] > 0.8
+    assert many.combination.weights[0] < 0.1
+
+
+def test_prior_follows_rows_and_members():
+    """What is taken of predictions keeps what is known of the members; nothing known is equal."""
+    predictions, _ = drawn(np.random.default_rng(8))
+    members = MemberPredictions(predictions)
+    np.testing.assert_array_equal(members.prior, [0.25] * 4)
+    known = members.with_prior([2, 1, 1, 0])
+    np.testing.assert_array_equal(known.take([0, 3]).prior, [0.5, 0.25, 0.25, 0])
+    np.testing.assert_array_equal(known.select([1, 2]).prior, [0.5, 0.5])
+    np.testing.assert_array_equal(known.select([3]).prior, [1])
+    np.testing.assert_array_equal(members.prior, [0.25] * 4)
+
+
+@pytest.mark.parametrize("prior", [[1, 1], [-1, 1, 1, 1], [0, 0, 0, 0], [np.nan, 1, 1, 1]])
+def test_wrong_prior_is_refused(prior):
+    """In one line with what must hold."""
+    predictions, _ = drawn(np.random.default_rng(9))
+    with pytest.raises(
+        DataError, match=r"^prior: must be 4 numbers of at least 0, not all of them 0; given \["
+    ):
+        MemberPredictions(predictions).with_prior(prior)
 
 
 def test_convex_pool_gives_no_weight_to_a_member_that_excludes_a_right_class():

@@ -39,6 +39,7 @@ class MemberPredictions:
         self._sources: list[Source] = list(members)
         self._rows: Int64 | None = None
         self._whole: Float64 | None = None
+        self._prior: Float64 | None = None
         shapes = [opened.shape for opened in map(_opened, self._sources)]
         if not shapes or any(
             len(shape) != 2 or 0 in shape or shape != shapes[0] for shape in shapes
@@ -59,6 +60,31 @@ class MemberPredictions:
         """The numbers of members, rows and classes."""
         return len(self._sources), self._num_rows, self._num_classes
 
+    @property
+    def prior(self) -> Float64:
+        """What each member is worth elsewhere, float64 [members] with sum 1; equal where nothing is known."""
+        members = len(self._sources)
+        return np.full(members, 1 / members) if self._prior is None else self._prior
+
+    def with_prior(self, prior: npt.ArrayLike) -> Self:
+        """Return the same predictions with what each member is worth elsewhere.
+
+        Args:
+            prior: Numbers of at least 0, [members], not all 0; they are divided by their sum.
+
+        Raises:
+            DataError: If they are something else.
+        """
+        worth = np.asarray(prior, dtype=np.float64)
+        is_whole = worth.shape == (len(self._sources),)
+        if not is_whole or not (np.isfinite(worth) & (worth >= 0)).all() or not worth.any():
+            raise DataError(
+                f"prior: must be {len(self._sources)} numbers of at least 0, not all of them 0; given {worth.tolist()}"
+            )
+        other = self._with(self._sources, self._rows)
+        other._prior = worth / worth.sum()
+        return other
+
     def take(self, rows: npt.ArrayLike) -> Self:
         """Return the same members for some of the rows, given as indices or as a mask [rows]; reads nothing yet."""
         chosen = np.arange(self._num_rows)[np.asarray(rows)]
@@ -66,7 +92,11 @@ class MemberPredictions:
 
     def select(self, members: Sequence[int]) -> Self:
         """Return some of the members for the same rows; reads nothing yet."""
-        return self._with([self._sources[member] for member in members], self._rows)
+        other = self._with([self._sources[member] for member in members], self._rows)
+        if self._prior is not None:
+            worth = self._prior[list(members)]
+            other._prior = worth / worth.sum() if worth.any() else None
+        return other
 
     def blocks(self) -> Iterator[tuple[slice, Float64]]:
         """Yield consecutive rows and all members' log-probabilities for them, float64 [members, block, classes].
@@ -110,6 +140,7 @@ class MemberPredictions:
         other._sources, other._rows, other._whole = sources, rows, None
         other._num_rows = self._num_rows if rows is None else len(rows)
         other._num_classes = self._num_classes
+        other._prior = self._prior
         return other
 
     def _read(self, opened: np.ndarray, rows: slice) -> Float64:

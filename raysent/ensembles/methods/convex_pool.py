@@ -2,12 +2,13 @@
 
 Minimised over w >= 0, with M members, classes k and rows i:
 
-    mean_i [ log sum_k exp(sum_m w_m log p_m(k)) - sum_m w_m log p_m(y_i) ]  +  strength M/2 sum_m (w_m - 1/M)^2
+    mean_i [ log sum_k exp(sum_m w_m log p_m(k)) - sum_m w_m log p_m(y_i) ]  +  strength/2 sum_m (w_m - centre_m)^2
 
 The first term is the NLL, which is convex in w. The weights need not sum to one: their sum is the inverse of a
-temperature, so the fit also calibrates the pool. The second term shrinks them towards equal weights; held-out NLL
-chooses its strength by cross-fitting, the strongest of equals. The solver is a projected Newton method, each step of
-which is a non-negative least squares problem.
+temperature, so the fit also calibrates the pool. The second term shrinks them: `pool` towards equal weights, with a
+strength that held-out NLL chooses by cross-fitting, the strongest of equals; `leaning` towards what is known of the
+members elsewhere, as if some rows had been seen. The solver is a projected Newton method, each step of which is a
+non-negative least squares problem.
 
 The certificate is Fenchel's dual at the pool's own class probabilities. With g the gradient of the NLL, no weights are
 better than w by more than  w.g + penalty(w) - min over v >= 0 of [ v.g + penalty(v) ],  which has a closed form.
@@ -32,11 +33,40 @@ from raysent.ensembles.predictions import MemberPredictions
 from raysent.evaluation.targets import Float64, Targets
 
 STRENGTHS = (10.0, 1.0, 0.1, 0.01, 0.001, 0.0001)
+# Of `leaning`: the penalty on all rows together is this times the squared distance. From 3 to 100 accuracies differ by
+# 0.3 points at most.
+LEANING_STRENGTH = 10.0
 TOLERANCE = 1e-8
 MAX_STEPS = 100
 # Log-probabilities read to choose the strength; where the rows hold more, the first rows of every fold are used.
 MAX_READ_FOR_STRENGTH = 10**8
 SEED = 3333
+
+
+@dataclass(frozen=True)
+class Pull:
+    """What draws weights towards a point: `strength / 2` times the squared distance from it, in nats a row.
+
+    Attributes:
+        centre: The point, float64 [members], of numbers that are not negative.
+        strength: Above 0.
+    """
+
+    centre: Float64
+    strength: float
+
+    @classmethod
+    def to_equal(cls, num_members: int, strength: float) -> Pull:
+        """Return the pull towards equal weights, stronger with more members."""
+        return cls(np.full(num_members, 1 / num_members), strength * num_members)
+
+    def penalty(self, weights: Float64) -> float:
+        """Return the penalty on weights [members]."""
+        return self.strength / 2 * float(((weights - self.centre) ** 2).sum())
+
+    def gradient(self, weights: Float64) -> Float64:
+        """Return the penalty's gradient at weights, [members]."""
+        return self.strength * (weights - self.centre)
 
 
 @dataclass(frozen=True)
@@ -89,24 +119,56 @@ def convex_pool(
     predictions: MemberPredictions, targets: Targets
 ) -> tuple[LogarithmicPool, Diagnostics]:
     """Weights of minimal penalised NLL, certified; cross-fitting chooses the penalty."""
-    # Any positive weight on a member that excludes a right class would make the NLL infinite.
-    allowed = np.asarray(np.isfinite(predictions.of_labels(targets.labels)).all(axis=1))
-    allowed = allowed if allowed.any() else np.ones_like(allowed)
-    kept = predictions.select(np.flatnonzero(allowed).tolist())
+    allowed, kept = _allowed(predictions, targets)
     strength = choose_strength(kept, targets.labels)
-    solution = solve(Odds(kept, targets.labels), strength=strength)
+    pull = Pull.to_equal(kept.shape[0], strength)
+    return _fitted(allowed, kept, targets, pull, chosen_strength=strength)
+
+
+def leaning_pool(
+    predictions: MemberPredictions, targets: Targets
+) -> tuple[LogarithmicPool, Diagnostics]:
+    """Weights of minimal penalised NLL, certified, that lean to what is known to be good elsewhere; see `prior`."""
+    allowed, kept = _allowed(predictions, targets)
+    strength = 2 * LEANING_STRENGTH / len(targets)
+    pull = Pull(kept.prior, strength)
+    return _fitted(allowed, kept, targets, pull, chosen_strength=strength)
+
+
+METHODS = {"pool": convex_pool, "leaning": leaning_pool}
+
+
+def _allowed(
+    predictions: MemberPredictions, targets: Targets
+) -> tuple[np.ndarray, MemberPredictions]:
+    """Return which members exclude no right class, [members], and these; all where each excludes one.
+
+    Any positive weight on a member that excludes a right class would make the NLL infinite.
+    """
+    allowed = np.asarray(np.isfinite(predictions.of_labels(targets.labels)).all(axis=1))
+    if not allowed.any():
+        allowed = np.ones_like(allowed)
+    return allowed, predictions.select(np.flatnonzero(allowed).tolist())
+
+
+def _fitted(
+    allowed: np.ndarray,
+    kept: MemberPredictions,
+    targets: Targets,
+    pull: Pull,
+    *,
+    chosen_strength: float,
+) -> tuple[LogarithmicPool, Diagnostics]:
+    solution = solve(Odds(kept, targets.labels), pull)
     weights = np.zeros(len(allowed))
     weights[allowed] = solution.weights
-    found = {
+    diagnostics = {
         "duality_gap": solution.gap,
-        "strength": strength,
+        "strength": chosen_strength,
         "num_steps": float(solution.num_steps),
         "weight_sum": float(weights.sum()),
     }
-    return LogarithmicPool(weights), found
-
-
-METHODS = {"pool": convex_pool}
+    return LogarithmicPool(weights), diagnostics
 
 
 def choose_strength(predictions: MemberPredictions, labels: np.ndarray) -> float:
@@ -115,75 +177,64 @@ def choose_strength(predictions: MemberPredictions, labels: np.ndarray) -> float
     most = max(1, MAX_READ_FOR_STRENGTH // (members * classes))
     totals = np.zeros(len(STRENGTHS))
     for training, held_out in folds_of(labels, seed=SEED):
-        few, unseen = training[: max(1, most * len(training) // len(labels))], held_out[:most]
-        odds, unseen_odds = (
-            Odds(predictions.take(few), labels[few]),
-            Odds(predictions.take(unseen), labels[unseen]),
-        )
+        few = training[: max(1, most * len(training) // len(labels))]
+        unseen = held_out[:most]
+        odds = Odds(predictions.take(few), labels[few])
+        unseen_odds = Odds(predictions.take(unseen), labels[unseen])
         weights = None
         for index, strength in enumerate(STRENGTHS):
-            weights = solve(odds, strength=strength, start=weights).weights
+            weights = solve(odds, Pull.to_equal(members, strength), start=weights).weights
             totals[index] += _nll(unseen_odds, weights) * len(unseen)
     return STRENGTHS[int(totals.argmin())]
 
 
-def solve(odds: Odds, *, strength: float, start: Float64 | None = None) -> PoolSolution:
+def solve(odds: Odds, pull: Pull, *, start: Float64 | None = None) -> PoolSolution:
     """Return the weights of least penalised NLL.
 
     Args:
         odds: Members' log-odds against the right class.
-        strength: Of the shrinkage towards equal weights, above 0.
-        start: Initial weights, [members]; equal ones by default.
+        pull: What the weights are shrunk towards.
+        start: Initial weights, [members]; by default those they are shrunk towards.
     """
-    members = odds.num_members
-    centre, pull = np.full(members, 1 / members), strength * members
-    weights = centre if start is None else start
+    weights = pull.centre if start is None else start
     point = _point(odds, weights)
     for step in range(MAX_STEPS):
-        gap = _gap(weights, point.gradient, centre, pull)
+        gap = _gap(weights, point.gradient, pull)
         if gap <= TOLERANCE:
             return PoolSolution(weights, gap, step)
-        target = _newton_target(weights, point, centre, pull)
-        moved = _search(odds, (weights, target), point, (centre, pull))
+        target = _newton_target(weights, point, pull)
+        moved = _search(odds, weights, target, point, pull)
         if moved is None:  # the objective does not decrease any further in floating point
             return PoolSolution(weights, gap, step)
         weights = moved
         point = _point(odds, weights)
-    return PoolSolution(weights, _gap(weights, point.gradient, centre, pull), MAX_STEPS)
+    return PoolSolution(weights, _gap(weights, point.gradient, pull), MAX_STEPS)
 
 
-def _gap(weights: Float64, gradient: Float64, centre: Float64, pull: float) -> float:
-    dual = np.maximum(0, centre - gradient / pull)
-    return float(
-        (weights - dual) @ gradient + _penalty(weights, centre, pull) - _penalty(dual, centre, pull)
-    )
+def _gap(weights: Float64, gradient: Float64, pull: Pull) -> float:
+    dual = np.maximum(0, pull.centre - gradient / pull.strength)
+    return float((weights - dual) @ gradient + pull.penalty(weights) - pull.penalty(dual))
 
 
-def _penalty(weights: Float64, centre: Float64, pull: float) -> float:
-    return pull / 2 * float(((weights - centre) ** 2).sum())
-
-
-def _newton_target(weights: Float64, point: _Point, centre: Float64, pull: float) -> Float64:
+def _newton_target(weights: Float64, point: _Point, pull: Pull) -> Float64:
     """Return the weights >= 0 that minimise the second-order expansion of the objective."""
-    gradient = point.gradient + pull * (weights - centre)
-    root = np.linalg.cholesky(point.hessian + pull * np.eye(len(weights)))
+    gradient = point.gradient + pull.gradient(weights)
+    root = np.linalg.cholesky(point.hessian + pull.strength * np.eye(len(weights)))
     wanted = root.T @ weights - scipy.linalg.solve_triangular(root, gradient, lower=True)
     target: Float64 = scipy.optimize.nnls(root.T, wanted)[0]
     return target
 
 
 def _search(
-    odds: Odds, ends: tuple[Float64, Float64], point: _Point, towards: tuple[Float64, float]
+    odds: Odds, weights: Float64, target: Float64, point: _Point, pull: Pull
 ) -> Float64 | None:
-    """Return weights between two ends that decrease the objective enough, by backtracking; None if there are none."""
-    weights, target = ends
-    centre, pull = towards
-    slope = float((target - weights) @ (point.gradient + pull * (weights - centre)))
-    before = point.nll + _penalty(weights, centre, pull)
+    """Return weights on the way to a target that decrease the objective enough, by backtracking; None for none."""
+    slope = float((target - weights) @ (point.gradient + pull.gradient(weights)))
+    before = point.nll + pull.penalty(weights)
     step = 1.0
     while step * -slope > np.finfo(np.float64).eps * abs(before):
         moved = weights + step * (target - weights)
-        if _nll(odds, moved) + _penalty(moved, centre, pull) <= before + 1e-4 * step * slope:
+        if _nll(odds, moved) + pull.penalty(moved) <= before + 1e-4 * step * slope:
             return moved
         step /= 2
     return None
