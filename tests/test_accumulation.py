@@ -18,7 +18,7 @@ from raysent.training.data import open_training_data
 from raysent.training.loop import _Training
 from raysent.training.memory import estimate_bytes
 from raysent.training.run import RunConfig
-from raysent.training.workers import Workers, dropout_generator
+from raysent.training.workers import Workers
 
 _TRAINED = [name for name, module in OBJECTIVES.items() if not module.Config.trains_code]
 
@@ -29,7 +29,7 @@ def gradients(config: RunConfig) -> tuple[dict[str, torch.Tensor], float]:
         config, open_training_data(config), device=torch.device("cpu"), workers=Workers()
     )
     training._model.train()
-    loss = training._loss.gradients(1, generator=dropout_generator(0, 1, 0))
+    loss = training._loss.gradients(1)
     named = training._model.named_parameters()
     return {name: value.grad.to_dense() for name, value in named if value.grad is not None}, float(
         loss

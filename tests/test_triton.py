@@ -16,11 +16,12 @@ import pytest
 import torch
 
 from raysent.kernels import cell_kernels as cells
+from raysent.kernels import triton_sources
 from raysent.kernels.cell_kernels import TorchCells
 from raysent.kernels.triton_cells import TritonCells
 
 has_triton = pytest.mark.skipif(
-    cells.find_spec("triton") is None, reason="needs Triton: pip install 'raysent[triton]'"
+    triton_sources.find_spec("triton") is None, reason="needs Triton: pip install 'raysent[triton]'"
 )
 # The tensors of each kernel with their sizes in states, 0 for a bias; and those in the type of the products.
 KERNELS = {
@@ -95,7 +96,9 @@ def test_a_gpu_without_triton_takes_the_formulas_and_says_so(monkeypatch, caplog
     """Once, with what is missing; so does one that cannot compile."""
     gpu = torch.device("cuda", 0)
     for reason, prepare in {
-        "none is installed": lambda: monkeypatch.setattr(cells, "find_spec", lambda _: None),
+        "none is installed": lambda: monkeypatch.setattr(
+            triton_sources, "find_spec", lambda _: None
+        ),
         "no C compiler": lambda: _refuse(monkeypatch, RuntimeError("no C compiler\nsecond line")),
     }.items():
         cells.cell_kernels.cache_clear()
@@ -118,7 +121,7 @@ def _refuse(monkeypatch, error):
     def check(self, device):
         raise error
 
-    monkeypatch.setattr(cells, "find_spec", lambda _: object())
+    monkeypatch.setattr(triton_sources, "find_spec", lambda _: object())
     monkeypatch.setattr(TritonCells, "check", check)
 
 

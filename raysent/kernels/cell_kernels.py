@@ -9,17 +9,14 @@ With `TRITON_INTERPRET=1` Triton runs on a CPU, which the tests compare with the
 
 from __future__ import annotations
 
-import logging
 from functools import lru_cache
-from importlib.util import find_spec
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from raysent.kernels.triton_cells import TritonCells
-
-_log = logging.getLogger("raysent")
+from raysent.kernels.triton_sources import usable
 
 
 class CellKernels(Protocol):
@@ -186,24 +183,7 @@ def _finish(
 @lru_cache
 def cell_kernels(device: torch.device) -> CellKernels:
     """Return Triton's kernels for a GPU that has them, else the formulas."""
-    if device.type != "cuda":
-        return TorchCells()
-    if find_spec("triton") is None:
-        return _formulas("none is installed")
     kernels = TritonCells()
-    try:
-        kernels.check(device)
-    except torch.OutOfMemoryError:
-        raise
-    except Exception as error:  # of Triton, a C compiler, or the driver
-        return _formulas(str(error).splitlines()[0] if str(error) else type(error).__name__)
-    return kernels
-
-
-def _formulas(reason: str) -> CellKernels:
-    _log.warning(
-        "Triton: must compile the kernels of a GRU for this GPU; given %s; torch's operations give the same results, "
-        "in more launches",
-        reason,
-    )
+    if usable(device, "a GRU", lambda: kernels.check(device)):
+        return kernels
     return TorchCells()

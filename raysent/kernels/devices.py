@@ -131,6 +131,11 @@ def to_device_together(
     }
 
 
+def in_float32(values: Tensor) -> Tensor:
+    """Return values in float32; what is in it already takes no operation."""
+    return values if values.dtype == torch.float32 else values.float()
+
+
 def is_gpu(device: torch.device) -> bool:
     """Return whether a device computes as GPUs do: by launches that cost time, and without reading values meanwhile."""
     return _acts_as_gpu or device.type != "cpu"

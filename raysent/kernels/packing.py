@@ -126,6 +126,23 @@ class Packed:
         return Bags(self.sentence_tokens, self.sentence_starts, len(self.words))
 
 
+class PackedAhead:
+    """Sentences that are packed already, found by the object that holds them."""
+
+    def __init__(self) -> None:
+        """Hold none."""
+        # The sentences are kept, so that no other object gets the same id.
+        self._packed: dict[int, tuple[Sentences, Packed]] = {}
+
+    def add(self, sentences: Sentences, packed: Packed) -> None:
+        """Store sentences as they are packed."""
+        self._packed[id(sentences)] = (sentences, packed)
+
+    def find(self, sentences: Sentences) -> Packed | None:
+        """Return the same object of sentences as it was packed; None where it was not."""
+        return self._packed.get(id(sentences), (sentences, None))[1]
+
+
 def groups(tokens: Tensor, num_words: int) -> tuple[Tensor, Tensor]:
     """Group tokens by word, for sums over all tokens of a word.
 

@@ -200,7 +200,7 @@ def padded_states(
     with torch.autocast(values.device.type, enabled=False):
         call = _Call(recurrence, layout, dtype, has_gradient=torch.is_grad_enabled())
         if call.has_gradient:
-            found: tuple[Tensor, Tensor] = _Function.apply(call, values, initial, *weights)  # type: ignore[no-untyped-call]
+            found: tuple[Tensor, Tensor] = _PaddedStates.apply(call, values, initial, *weights)  # type: ignore[no-untyped-call]
             return found
         return call.forward(values, initial, weights)
 
@@ -332,7 +332,7 @@ def _added(parts: Sequence[Tensor | None]) -> Tensor | None:
     return total
 
 
-class _Function(torch.autograd.Function):
+class _PaddedStates(torch.autograd.Function):
     """One batch with gradient; its result lets go of the runs in its only backward."""
 
     @staticmethod

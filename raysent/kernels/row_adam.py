@@ -18,13 +18,17 @@ from __future__ import annotations
 
 import ctypes
 import math
+from functools import lru_cache
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from raysent.errors import ArtifactError
+from raysent.errors import ArtifactError, ConfigError
 from raysent.kernels.compiled import address, try_load
+from raysent.kernels.devices import is_gpu
+from raysent.kernels.triton_rows import AdamNumbers, RowTable, TritonRows
+from raysent.kernels.triton_sources import usable
 
 _WINDOW = 320
 _INITIAL_STEPS = 1024
@@ -32,6 +36,7 @@ _BETAS = (0.9, 0.999)  # decay of the first and second moment per step
 _EPS = 1e-8  # added to the square root of the second moment
 _RHO = _BETAS[0] / math.sqrt(_BETAS[1])
 _TINY = 1e-30  # replaces zero in denominators; not zero in float32 either
+_NUMBERS = AdamNumbers(_BETAS, _EPS, _TINY)
 
 
 class RowAdam:
@@ -68,15 +73,21 @@ class RowAdam:
             and weight.data.is_contiguous()
         )
         self._kernel = try_load("row_adam") if is_compiled and can_compile else None
+        self._triton: TritonRows | None = None
+        if weight.dtype == torch.float32 and weight.data.is_contiguous():
+            self._triton = triton_rows(weight.device)
 
     @torch.no_grad()
     def catch_up(self, rows: Tensor) -> None:
         """Update rows to their values in dense Adam; required before they are read.
 
         Args:
-            rows: Row indices, int64 [rows]; may be repeated.
+            rows: Row indices, int64 [rows]; they may be repeated on a CPU, and must not be on a GPU.
         """
         rows = rows.contiguous()
+        if self._triton is not None:
+            self._triton.catch_up(self._row_table(), rows, self._drift, self.num_steps, _NUMBERS)
+            return
         if self._kernel is not None:
             drift, (beta1, beta2) = self._drift, map(ctypes.c_double, _BETAS)
             arguments = (
@@ -88,7 +99,7 @@ class RowAdam:
                 *self._table(rows), *arguments, beta1, beta2, ctypes.c_double(_EPS)
             )
             return
-        if rows.device.type == "cpu":
+        if not is_gpu(rows.device):
             # Rows that are up to date would not change. On a GPU this selection would synchronize.
             rows = rows[self._last.index_select(0, rows) < self.num_steps]
             if len(rows) == 0:
@@ -117,6 +128,10 @@ class RowAdam:
         correction2 = math.sqrt(1 - beta2**self.num_steps)
         self._extend_drift(self.learning_rate * correction2 / correction1, correction2)
         rate = self.learning_rate / correction1
+        if self._triton is not None:
+            table = self._row_table()
+            self._triton.step(table, rows, gradient, self.num_steps, rate, correction2, _NUMBERS)
+            return
         if self._kernel is None:
             self._step_in_torch(rows, gradient, rate=rate, correction=correction2)
             return
@@ -140,6 +155,9 @@ class RowAdam:
         weight = self.weight.data.index_select(0, rows).addcdiv_(mean, root, value=-rate)
         self.weight.data.index_copy_(0, rows, weight)
         self._last.index_fill_(0, rows, self.num_steps)
+
+    def _row_table(self) -> RowTable:
+        return RowTable(self.weight.data, self._mean, self._square, self._last)
 
     def _table(self, rows: Tensor) -> tuple[Any, ...]:
         tensors = map(address, (self.weight.data, self._mean, self._square, self._last))
@@ -194,7 +212,7 @@ class RowAdam:
             return empty, self.weight.data[empty]
         if not gradient.is_sparse:
             return torch.arange(len(self.weight), device=self.weight.device), gradient
-        gradient = gradient.coalesce()
+        gradient = _coalesced(gradient)
         return gradient._indices()[0], gradient._values()
 
     def _extend_drift(self, size: float, correction2: float) -> None:
@@ -202,6 +220,9 @@ class RowAdam:
         step = self.num_steps
         if step >= self._drift.shape[1]:
             self._drift = torch.cat([self._drift, torch.zeros_like(self._drift)], dim=1)
+        if self._triton is not None:
+            self._triton.extend_drift(self._drift, self._decay, step, size, size * correction2)
+            return
         first = max(0, step - _WINDOW)
         decay = self._decay[:, _WINDOW - (step - first) :]
         self._drift[0, first:step].add_(decay[0], alpha=size)
@@ -216,5 +237,42 @@ def gradient_values(parameter: nn.Parameter) -> Tensor | None:
     gradient = parameter.grad
     if gradient is None or not gradient.is_sparse:
         return gradient
-    parameter.grad = gradient.coalesce()
-    return parameter.grad._values()
+    gradient = _coalesced(gradient)
+    parameter.grad = gradient
+    return gradient._values()
+
+
+def _coalesced(gradient: Tensor) -> Tensor:
+    """Return a sparse gradient with each row once; `coalesce` would be one more operation where it has."""
+    return gradient if gradient.is_coalesced() else gradient.coalesce()
+
+
+@lru_cache
+def triton_rows(device: torch.device) -> TritonRows | None:
+    """Return Triton's kernels for a GPU that has them; None where torch's operations update the rows."""
+    kernels = TritonRows()
+    is_usable = usable(device, "word tables", lambda: _check(kernels, device))
+    return kernels if is_usable else None
+
+
+def _check(kernels: TritonRows, device: torch.device) -> None:
+    """Compile and run each kernel once.
+
+    Raises:
+        ConfigError: If the first step of a row is not that of Adam.
+    """
+    weight, mean, square = torch.zeros(3, 2, 3, device=device).unbind()
+    table = RowTable(weight, mean, square, torch.zeros(2, dtype=torch.int64, device=device))
+    rows, gradient = (
+        torch.ones(1, dtype=torch.int64, device=device),
+        torch.ones(1, 3, device=device),
+    )
+    drift = torch.zeros(2, 8, dtype=torch.float64, device=device)
+    decay = torch.ones(2, _WINDOW, dtype=torch.float64, device=device)
+    kernels.extend_drift(drift, decay, 1, 0.5, 0.25)
+    kernels.catch_up(table, rows, drift, 0, _NUMBERS)
+    kernels.step(table, rows, gradient, 1, 1.0, math.sqrt(1 - _BETAS[1]), _NUMBERS)
+    expected = torch.tensor([[0.0] * 3, [-0.1] * 3])
+    found = drift[:, 0].tolist()
+    if not torch.allclose(table.weight.cpu(), expected, atol=1e-5) or found != [0.5, 0.25]:
+        raise ConfigError("a row that is not that of the formula")

@@ -23,8 +23,8 @@ from torch.autograd.function import once_differentiable
 
 from raysent.data.vocabulary import Sentences, Vocabulary
 from raysent.errors import ArtifactError, ConfigError
-from raysent.kernels.devices import to_device
-from raysent.kernels.packing import Packed, block_rows, pack, pack_blocks
+from raysent.kernels.devices import in_float32, to_device
+from raysent.kernels.packing import Packed, PackedAhead, block_rows, pack, pack_blocks
 from raysent.models.codes import build_code, pack_bits, straight_through
 from raysent.models.config import ModelConfig
 from raysent.models.embeddings import CorpusVectors, EmptyTables, KnownVectors, Tables, WordTable
@@ -102,9 +102,10 @@ class StepReader:
         if key not in self._known:
             with torch.set_grad_enabled(torch.is_grad_enabled() and is_training):
                 self._known[key] = (sentences, self._encode(sentences, is_training, False))
-        return tuple(
-            torch.split(tower.float(), self._dims, dim=1)[index] for tower in self._known[key][1]
-        )
+        vectors = self._known[key][1]
+        if len(self._dims) == 1:
+            return tuple(in_float32(tower) for tower in vectors)
+        return tuple(torch.split(in_float32(tower), self._dims, dim=1)[index] for tower in vectors)
 
 
 class _Recomputed(torch.autograd.Function):
@@ -441,6 +442,21 @@ class SentenceModel(nn.Module, SentenceEncoder):
         prepared: AnyBatch = self._objectives()[0].prepare(batch, generator=generator)
         return prepared
 
+    @property
+    def has_schedule(self) -> bool:
+        """Whether an objective changes in the course of a run."""
+        return any(
+            type(objective).before_step is not Objective.before_step
+            for objective in self._objectives()
+        )
+
+    def pack_ahead(self, sentences: Sentences) -> Packed:
+        """Lay out sentences with all that the encoders read of them, in the current mode of autocast."""
+        packed = self.pack(sentences)
+        for tower in self.towers:
+            tower.lay_out(packed)
+        return packed
+
     def pack(self, sentences: Sentences) -> Packed:
         """Lay out sentences for the encoders; `vectors` also takes the result, whose `words` are the rows to read."""
         return pack(sentences, device=self.device)
@@ -472,10 +488,10 @@ class SentenceModel(nn.Module, SentenceEncoder):
                 module.generator = generator
         if tokens:
             return tuple(tower.tokens(packed).float() for tower in self.towers)
-        vectors = tuple(tower(packed).float() for tower in self.towers)
+        vectors = tuple(in_float32(tower(packed)) for tower in self.towers)
         if self.code is not None:
             vectors = tuple(2 * straight_through(tower) - 1 for tower in vectors)
-        if not self.training:
+        if not self.training or not any(tower.has_dropout for tower in self.config.towers):
             return vectors
         first, second = self.config.encoder.dropout_masks(packed.batch, generator=generator)
         if self.config.second_encoder is not None:
@@ -492,6 +508,7 @@ class SentenceModel(nn.Module, SentenceEncoder):
         *,
         gather: Callable[[tuple[Tensor, ...]], tuple[Tensor, ...]] | None = None,
         num_parts: int = 1,
+        packed: PackedAhead | None = None,
     ) -> StepReader:
         """Return what the objectives read sentences with in one step.
 
@@ -500,7 +517,9 @@ class SentenceModel(nn.Module, SentenceEncoder):
             gather: Each tower's vectors [batch, dim] -> those of all workers' sentences [candidates, dim]; None where
                 there are no others.
             num_parts: Parts of the sentences whose states are kept one after another; 1 keeps all.
+            packed: Sentences that are laid out already; by default none.
         """
+        laid_out = packed or PackedAhead()
 
         def encode(sentences: Sentences, is_training: bool, tokens: bool) -> tuple[Tensor, ...]:
             if tokens:
@@ -512,7 +531,8 @@ class SentenceModel(nn.Module, SentenceEncoder):
                 start = torch.zeros((), requires_grad=True)
                 vectors = _Recomputed.apply(start, self, sentences, size, generator)  # type: ignore[no-untyped-call]
             elif is_training or not self.training:
-                vectors = self.vectors(sentences, generator=generator)
+                known = laid_out.find(sentences)
+                vectors = self.vectors(known or sentences, generator=generator)
             else:
                 self.eval()
                 vectors = self.vectors(sentences)
@@ -543,10 +563,15 @@ class SentenceModel(nn.Module, SentenceEncoder):
             objective(reader.block(index), batch, generator=generator)
             for index, objective in enumerate(self.objectives)
         ]
+        total = losses[0] if len(losses) == 1 else torch.stack(losses).sum()
         penalties = [
-            to_device(objective.penalty(), losses[0].device) for objective in self._objectives()
+            to_device(objective.penalty(), total.device)
+            for objective in self._objectives()
+            if type(objective).penalty is not Objective.penalty
         ]
-        return torch.stack(losses).sum() + penalty_weight * torch.stack(penalties).sum()
+        if not penalties:
+            return total
+        return total + penalty_weight * torch.stack(penalties).sum()
 
     def before_step(self, done: float) -> None:
         """Prepare the objectives for a training step; `done` is the part of the run's steps that are done."""

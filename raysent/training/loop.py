@@ -14,7 +14,7 @@ from torch import Tensor
 
 from raysent.data.vocabulary import Sentences
 from raysent.errors import ConfigError, TrainingError
-from raysent.kernels.devices import default_device, set_matmul_precision
+from raysent.kernels.devices import default_device, is_gpu, set_matmul_precision
 from raysent.platforms import trim_heap
 from raysent.storage import address_of, append_json_line, refresh, remove, write_json_lines
 from raysent.storage.layout import (
@@ -35,6 +35,7 @@ from raysent.training.checkpoint import (
 )
 from raysent.training.data import TrainingData, open_training_data
 from raysent.training.interruptions import Interruptions, ModelsAtReports, SaveTimer
+from raysent.training.late_loss import LateLoss
 from raysent.training.memory import limit_primitive_cache, resident_bytes
 from raysent.training.optimization import MovingAverage, Optimizer, count_drops, strip_prefix
 from raysent.training.outcome import (
@@ -58,9 +59,9 @@ from raysent.training.plan import (
 from raysent.training.run import RunConfig, as_begun, save_run
 from raysent.training.source_vectors import open_source_vectors
 from raysent.training.validation.names import METRICS
-from raysent.training.workers import SharedLoss, Workers, dropout_generator
+from raysent.training.workers import SharedLoss, Workers
 
-# Steps between two checks of the loss on a GPU, which has to wait for them.
+# Steps between two checks of the loss on a GPU.
 _STEPS_PER_LOSS_CHECK = 25
 # Steps, and seconds of them, that the time of a step is measured in.
 _TIMED_STEPS = 12
@@ -148,6 +149,7 @@ def _fit(
     try:
         return training.run(folder, report, interruptions, until=until)
     finally:
+        training.close()
         del training
         trim_heap()
 
@@ -160,6 +162,7 @@ def seconds_of_steps(config: RunConfig, training_data: TrainingData) -> tuple[fl
     try:
         return training.timed()
     finally:
+        training.close()
         del training
         trim_heap()
 
@@ -197,6 +200,11 @@ class _Training:
         self._average = (
             None if ema is None else MovingAverage(self._optimizer.parameters, decay=ema)
         )
+        use_bfloat16 = config.training.precision == "bfloat16" or (
+            config.training.precision == "auto"
+            and device.type == "cuda"
+            and torch.cuda.is_bf16_supported()
+        )
         self._loss = SharedLoss(
             config,
             self._model,
@@ -204,15 +212,12 @@ class _Training:
             stream=self._stream,
             workers=workers,
             device=device,
-        )
-        self._use_bfloat16 = config.training.precision == "bfloat16" or (
-            config.training.precision == "auto"
-            and device.type == "cuda"
-            and torch.cuda.is_bf16_supported()
+            bfloat16=use_bfloat16,
         )
         self._progress = Progress(num_steps=self._num_steps)
         self._loss_sum = torch.zeros((), dtype=torch.float64, device=device)
         self._num_losses = 0
+        self._late_loss = LateLoss(device)
         self._models: ModelsAtReports = "none"
         # The step of the last model that was saved before a report; 0 without one.
         self._model_step = 0
@@ -285,6 +290,7 @@ class _Training:
             seconds=self._progress.seconds,
             save_bytes=sum(tensor.nbytes for tensor in self._checkpoint_tensors().values()),
         )
+        is_finite = True
         while self._progress.step < self._num_steps:
             self._step()
             step = self._progress.step
@@ -292,9 +298,11 @@ class _Training:
             is_due = index > report_index(
                 step - 1, num_steps=self._num_steps, num_reports=num_reports
             )
-            # A GPU has to wait for the loss.
-            is_readable = is_due or self._device.type == "cpu" or step % _STEPS_PER_LOSS_CHECK == 0
-            if is_readable and not self._is_finite():
+            if is_due:
+                is_finite = self._is_finite()
+            elif not is_gpu(self._device) or step % _STEPS_PER_LOSS_CHECK == 0:
+                is_finite = math.isfinite(self._seen_loss()[0])
+            if not is_finite:
                 return "nan"
             if is_due:
                 status = self._report(index, folder, report, timer)
@@ -320,8 +328,13 @@ class _Training:
         self._save_checkpoint(folder, timer)
         return True
 
+    def _seen_loss(self) -> tuple[float, int]:
+        """Return the sum and the number of the losses since the last report, without waiting for a GPU."""
+        return self._late_loss.seen(self._loss_sum, self._num_losses)
+
     def _live_progress(self, seconds: float) -> LiveProgress:
-        loss = float(self._loss_sum) / self._num_losses if self._num_losses else math.nan
+        total, count = self._seen_loss()
+        loss = total / count if count else math.nan
         return LiveProgress(
             step=self._progress.step,
             num_steps=self._num_steps,
@@ -330,6 +343,10 @@ class _Training:
             loss=loss if math.isfinite(loss) else None,
             memory_bytes=resident_bytes(),
         )
+
+    def close(self) -> None:
+        """End the thread that prepares steps, if there is one."""
+        self._loss.close()
 
     def timed(self) -> tuple[float, float]:
         """Return the median seconds of a step after two, if there are more, and of a validation; changes the model."""
@@ -349,12 +366,10 @@ class _Training:
 
     def _step(self) -> None:
         step = self._progress.step
-        # Dropout is a function of seed, step and rank, so that a resumed run draws the same masks.
-        generator = dropout_generator(self._config.seed, step, self._workers.rank)
         self._model.train()
         self._model.before_step(step / self._num_steps)
         self._optimizer.zero_grad()
-        loss = self._loss.gradients(step, generator=generator, bfloat16=self._use_bfloat16)
+        loss = self._loss.gradients(step)
         self._optimizer.step(step)
         self._model.after_step()
         if self._average is not None:

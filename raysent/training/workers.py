@@ -25,16 +25,28 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.autograd.graph import get_gradient_edge
 
-from raysent.data.batches import AnyBatch, AnyStream, Batch, block_of, distinct_words, divide
+from raysent.data.batches import (
+    AnyBatch,
+    AnyStream,
+    Batch,
+    Triplets,
+    block_of,
+    distinct_words,
+    divide,
+)
+from raysent.data.vocabulary import Sentences
 from raysent.errors import ConfigError, TrainingError
-from raysent.kernels.devices import to_device
+from raysent.kernels.devices import is_gpu, to_device
+from raysent.kernels.packing import PackedAhead
 from raysent.models import SentenceModel
+from raysent.training.feed import PreparedStep, StepFeed
 from raysent.training.optimization import Optimizer
 from raysent.training.run import RunConfig
 
@@ -331,6 +343,7 @@ class SharedLoss:
         stream: AnyStream,
         workers: Workers,
         device: torch.device,
+        bfloat16: bool = False,
     ) -> None:
         """Prepare the loss of a run's steps.
 
@@ -341,6 +354,7 @@ class SharedLoss:
             stream: The batches.
             workers: This process's rank among several.
             device: Where to compute.
+            bfloat16: Whether matrices are multiplied in bfloat16.
 
         Raises:
             ConfigError: If the objective's `across_workers` is unknown.
@@ -366,69 +380,108 @@ class SharedLoss:
             self._exchange = Exchange(
                 optimizer.parameters, optimizer.tables, workers=workers, overlaps=is_whole
             )
+        self._bfloat16 = bfloat16
+        self._feed = StepFeed(
+            self.prepared, device=device, is_ahead=self._is_ahead, mode=self._mode
+        )
 
-    def gradients(self, step: int, *, generator: torch.Generator, bfloat16: bool = False) -> Tensor:
+    @property
+    def _is_ahead(self) -> bool:
+        """Whether a thread may prepare steps ahead: on a GPU, where no objective changes in the course of a run."""
+        return is_gpu(self._device) and not self._model.has_schedule
+
+    def _mode(self) -> torch.autocast:
+        return torch.autocast(self._device.type, dtype=torch.bfloat16, enabled=self._bfloat16)
+
+    def prepared(self, step: int) -> PreparedStep:
+        """Return what a step reads: its batch, laid out on the device.
+
+        Raises:
+            ConfigError: If the objective added words to a batch that several workers share.
+        """
+        # Dropout is a function of seed, step and rank, so that a resumed run draws the same masks.
+        generator = dropout_generator(self._seed, step, self._workers.rank)
+        # All workers choose alike, as one does.
+        choosing = generator if self._exchange is None else dropout_generator(self._seed, step, 0)
+        batch = self._model.prepare(self._stream.batch(step), generator=choosing)
+        packed = PackedAhead()
+        if self._packs:
+            for part in self._packed_parts(batch):
+                packed.add(part, self._model.pack_ahead(part))
+        words = None
+        if not (self._packs and isinstance(batch, Batch)):
+            words = to_device(self._words_of(batch, step), self._device)
+        return PreparedStep(batch, generator, words, packed)
+
+    def _packed_parts(self, batch: AnyBatch) -> Sequence[Sentences]:
+        """Return the sentences that encoders read, where they are laid out before the loss asks for them."""
+        if isinstance(batch, Batch | Triplets):
+            return [batch.sentences]
+        return batch.parts if is_gpu(self._device) else ()
+
+    def _words_of(self, batch: AnyBatch, step: int) -> npt.NDArray[np.int32]:
+        """Return the distinct words that a step reads on all workers."""
+        own = distinct_words(*batch.parts)
+        if self._exchange is None:
+            return own
+        # All workers' words on all workers, so that their word tables stay bit-identical.
+        words = self._stream.words(step)
+        has_all = np.isin(own, words, assume_unique=True).all()
+        if self._optimizer.tables and not has_all:
+            raise ConfigError(
+                "objective: prepare must add no words to a batch that several workers share; given some"
+            )
+        return words
+
+    def gradients(self, step: int) -> Tensor:
         """Compute the gradients of a step, which are equal on all workers.
 
         Args:
-            step: Number of the step, which also seeds the negatives that all workers draw alike.
-            generator: Source of this worker's randomness.
-            bfloat16: Whether matrices are multiplied in bfloat16.
+            step: Number of the step, which seeds all that is drawn in it.
 
         Returns:
             The loss of the whole step, a scalar without gradient, equal on all workers.
         """
-        # All workers choose alike, as one does.
-        choosing = generator if self._exchange is None else dropout_generator(self._seed, step, 0)
-        batch = self._model.prepare(self._stream.batch(step), generator=choosing)
-        words = self._catch_up(batch, step)
+        prepared = self._feed.step(step)
+        if prepared.words is not None:
+            self._optimizer.catch_up(prepared.words)
+        batch = prepared.batch
         parts = divide(batch, self._num_parts) if self._num_parts > 1 else [batch]
         losses = []
         for part in parts:
-            with torch.autocast(self._device.type, dtype=torch.bfloat16, enabled=bfloat16):
-                loss = self._loss(part, step, generator, num_parts=len(parts))
+            with self._mode():
+                loss = self._loss(part, step, prepared, num_parts=len(parts))
             if self._exchange is not None and len(parts) == 1:
-                self._exchange.begin(words, loss)
+                self._exchange.begin(_words(prepared), loss)
             loss.backward()  # type: ignore[no-untyped-call]
             losses.append(loss.detach())
-        total = torch.stack(losses).sum()
+        total = losses[0] if len(losses) == 1 else torch.stack(losses).sum()
         if self._exchange is None:
             return total
         if len(parts) > 1:
-            self._exchange.begin(words, total)
+            self._exchange.begin(_words(prepared), total)
         return self._exchange.finish()
 
-    def _catch_up(self, batch: AnyBatch, step: int) -> Tensor:
-        """Update the vectors of the words that a step reads; returns those words on all workers, int64 [words]."""
-        if self._packs and isinstance(batch, Batch):
-            return torch.empty(0)  # `_loss` finds the words as it lays them out
-        own = distinct_words(*batch.parts)
-        # All workers' words on all workers, so that their word tables stay bit-identical.
-        words = own if self._exchange is None else self._stream.words(step)
-        if (
-            words is not own
-            and self._optimizer.tables
-            and not np.isin(own, words, assume_unique=True).all()
-        ):
-            raise ConfigError(
-                "objective: prepare must add no words to a batch that several workers share; given some"
-            )
-        rows = to_device(words, self._device)
-        self._optimizer.catch_up(rows)
-        return rows
+    def close(self) -> None:
+        """End the thread that prepares steps."""
+        self._feed.close()
 
     def _loss(
-        self, batch: AnyBatch, step: int, generator: torch.Generator, *, num_parts: int
+        self, batch: AnyBatch, step: int, prepared: PreparedStep, *, num_parts: int
     ) -> Tensor:
         """Return what a batch, or a part of one, adds to the loss of a step, a scalar with gradient."""
+        generator = prepared.generator
         count, gather, common = self._stream.size(step), None, generator
         if self._exchange is not None and self._gathers:
             gather = partial(self._exchange.gather, count=count)
             # All workers draw the same negatives.
             common = dropout_generator(self._seed, step, 0)
-        reader = self._model.step_reader(generator, gather=gather, num_parts=self._num_encoded)
+        reader = self._model.step_reader(
+            generator, gather=gather, num_parts=self._num_encoded, packed=prepared.packed
+        )
         if self._packs and isinstance(batch, Batch):
-            packed = self._model.pack(batch.sentences)
+            packed = prepared.packed.find(batch.sentences)
+            assert packed is not None
             self._optimizer.catch_up(packed.words)
             reader.add(batch.sentences, self._model.vectors(packed, generator=generator))
         is_mean = self._rule == "mean" or not (self._gathers or self._rule == "sum")
@@ -436,4 +489,10 @@ class SharedLoss:
         loss = self._model.loss(
             batch, generator=common, reader=reader, penalty_weight=penalty_weight
         )
-        return loss * (len(batch) / count) if is_mean else loss
+        return loss * (len(batch) / count) if is_mean and len(batch) != count else loss
+
+
+def _words(prepared: PreparedStep) -> Tensor:
+    """Return the rows that several workers exchange; a batch that one worker packs names none."""
+    assert prepared.words is not None
+    return prepared.words

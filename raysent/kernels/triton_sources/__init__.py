@@ -10,8 +10,15 @@ With `TRITON_INTERPRET=1` in the environment at that moment they run on a CPU, w
 from __future__ import annotations
 
 import importlib.util
+import logging
+from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
+
+import torch
+
+_log = logging.getLogger("raysent")
 
 
 def load_source(name: str) -> ModuleType:
@@ -30,3 +37,31 @@ def load_source(name: str) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+def usable(device: torch.device, what: str, check: Callable[[], None]) -> bool:
+    """Return whether kernels run on a device; where a GPU lacks them, say once what is missing.
+
+    Args:
+        device: Where they are to run.
+        what: What they compute, for the message.
+        check: Compiles and runs them, and raises where that fails or gives something else than their formulas.
+    """
+    if device.type != "cuda":
+        return False
+    try:
+        if find_spec("triton") is None:
+            raise ImportError("none is installed")
+        check()
+    except torch.OutOfMemoryError:
+        raise
+    except Exception as error:  # of Triton, a C compiler, or the driver
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        _log.warning(
+            "Triton: must compile the kernels of %s for this GPU; given %s; torch's operations give the same results, "
+            "in more launches",
+            what,
+            reason,
+        )
+        return False
+    return True

@@ -246,6 +246,10 @@ class Tower(nn.Module):
 
     generator: torch.Generator | None = None
 
+    def lay_out(self, packed: Packed) -> None:
+        """Lay out what `read` wants of a batch, ahead of the step that reads it; by default nothing."""
+        del packed
+
     @abstractmethod
     def project(self, words: Tensor) -> Any:
         """Return what `read` needs for each of the distinct word ids [distinct]."""

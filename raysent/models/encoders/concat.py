@@ -121,6 +121,11 @@ class Encoder(Tower):
             return super().block_parameters()
         return [parameters for member in self._towers() for parameters in member.block_parameters()]
 
+    def lay_out(self, packed: Packed) -> None:
+        """Lay out what the members read."""
+        for member in self._towers():
+            member.lay_out(packed)
+
     def project(self, words: Tensor) -> list[object]:
         """Return what each member projects."""
         return [member.project(words) for member in self._towers()]

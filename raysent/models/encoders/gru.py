@@ -32,6 +32,7 @@ from raysent.kernels.packed_gru import (
 )
 from raysent.kernels.packing import Packed
 from raysent.kernels.padded_recurrence import padded_states
+from raysent.kernels.padding import Cut
 from raysent.kernels.recurrences import (
     Cell,
     Implementation,
@@ -198,6 +199,32 @@ class Encoder(Tower):
     def _kept_buffers(self) -> Workspaces | None:
         return self._workspaces if self._kernel == "compiled" else None
 
+    def lay_out(self, packed: Packed) -> None:
+        """Lay out the padded groups that training reads."""
+        kernel, has_states = self._kernel, self._config.pooling != "last"
+        if kernel == "graph":
+            packed.padded(self._loop_cut(packed.words.device, has_states=has_states))
+        elif kernel == "cudnn":
+            packed.padded(self._layer_cut(0, packed.words.device, has_states=has_states))
+
+    def _loop_cut(self, device: torch.device, *, has_states: bool) -> Cut:
+        directions = len(self._directions())
+        return cut_for(
+            self._loop,
+            device,
+            directions=directions,
+            rows_per_word=directions,
+            has_states=has_states,
+        )
+
+    def _layer_cut(self, number: int, device: torch.device, *, has_states: bool) -> Cut:
+        return cut_for(
+            self._padded_layers[number],
+            device,
+            directions=len(self._directions()),
+            has_states=has_states or number < len(self._padded_layers) - 1,
+        )
+
     def project(self, words: Tensor) -> list[Tensor]:
         """Return what the kernel reads of each distinct word.
 
@@ -304,36 +331,24 @@ class Encoder(Tower):
         directions = len(self._directions())
         weights = cast("list[list[Tensor]]", self.gru.all_weights)
         for number, recurrence in enumerate(self._padded_layers):
-            is_last = number == len(self._padded_layers) - 1
-            cut = cut_for(
-                recurrence,
-                vectors.device,
-                directions=directions,
-                has_states=has_states or not is_last,
-            )
+            cut = self._layer_cut(number, vectors.device, has_states=has_states)
             layout = packed.padded(cut) if number == 0 else packed.padded_tokens(cut)
             own = weights[number * directions : (number + 1) * directions]
             parameters = [parameter for direction in own for parameter in direction]
             last, vectors = padded_states(recurrence, vectors, layout, parameters)
-        return States(vectors, packed.sentences.rows, last)
+        return _states(packed, last, vectors, has_states=has_states)
 
     def _states_of_loop(self, packed: Packed, projected: Tensor, *, has_states: bool) -> States:
         """Return last states, and those of all `sentence_tokens`, of raysent's loop over padded groups."""
         directions = self._directions()
-        cut = cut_for(
-            self._loop,
-            projected.device,
-            directions=len(directions),
-            rows_per_word=len(directions),
-            has_states=has_states,
-        )
+        cut = self._loop_cut(projected.device, has_states=has_states)
         parameters = [
             part
             for _, weight, _, bias_hh in directions
             for part in (weight, bias_hh[2 * self.gru.hidden_size :])
         ]
         last, states = padded_states(self._loop, projected, packed.padded(cut), parameters)
-        return States(states, packed.sentences.rows, last)
+        return _states(packed, last, states, has_states=has_states)
 
     def _states_by_torch(self, packed: Packed, vectors: Tensor) -> States:
         """Return all states of torch's recurrence over packed sequences: the reference."""
@@ -354,6 +369,11 @@ class Encoder(Tower):
         """Return weight_ih, weight_hh, bias_ih and bias_hh of each direction of the first layer."""
         weights = cast("list[list[Tensor]]", self.gru.all_weights)
         return weights[: 2 if self._config.bidirectional else 1]
+
+
+def _states(packed: Packed, last: Tensor, values: Tensor, *, has_states: bool) -> States:
+    """Return states whose values are those of `sentence_tokens`; without them, what counts is the last ones."""
+    return States(values, packed.sentences.rows if has_states else packed.order, last)
 
 
 def _input_bias(bias_ih: Tensor, bias_hh: Tensor) -> Tensor:

@@ -20,6 +20,7 @@ from raysent.kernels.packed_gru import last_rows
 from raysent.kernels.packed_lstm import lstm_workspaces, packed_lstm
 from raysent.kernels.packing import Packed
 from raysent.kernels.padded_recurrence import padded_states
+from raysent.kernels.padding import Cut
 from raysent.kernels.recurrences import Cell, Kernel, chosen_kernel, cut_for, library_recurrence
 from raysent.models.embeddings import EmbeddingConfig, Tables
 from raysent.models.encoders import Tower, WordEncoderConfig
@@ -96,6 +97,19 @@ class Encoder(Tower):
         device = next(self.lstm.parameters()).device
         return chosen_kernel(Cell("lstm"), self._config.implementation, device)
 
+    def lay_out(self, packed: Packed) -> None:
+        """Lay out the padded groups that training reads."""
+        if self._kernel == "cudnn":
+            packed.padded(self._cut(packed.words.device))
+
+    def _cut(self, device: torch.device) -> Cut:
+        return cut_for(
+            self._padded,
+            device,
+            directions=len(self.lstm.all_weights),
+            has_states=self._config.pooling != "last",
+        )
+
     def project(self, words: Tensor) -> list[Tensor]:
         """Return each direction's input projections [distinct, 4 * hidden]; for torch's LSTM the word vectors."""
         vectors = cast("Tensor", self.words(words))
@@ -121,12 +135,7 @@ class Encoder(Tower):
         )
 
     def _states_of_groups(self, packed: Packed, vectors: Tensor) -> States:
-        cut = cut_for(
-            self._padded,
-            vectors.device,
-            directions=len(self.lstm.all_weights),
-            has_states=self._config.pooling != "last",
-        )
+        cut = self._cut(vectors.device)
         parameters = [parameter for direction in self.lstm.all_weights for parameter in direction]
         last, states = padded_states(self._padded, vectors, packed.padded(cut), parameters)
         return States(states, packed.sentences.rows, last)

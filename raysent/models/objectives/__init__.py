@@ -481,7 +481,7 @@ def places_of(
         documents: Its document, int64 [batch].
         device: Where the result is.
     """
-    return to_device(positions, device) + (to_device(documents, device) << 36)
+    return to_device(positions + (documents << 36), device)
 
 
 def neighbour_masks(

@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from raysent.config import ByVariant
+from raysent.kernels.devices import in_float32
 from raysent.models.objectives import BuildContext, ContextConfig, ContextObjective, neighbour_masks
 
 
@@ -49,12 +50,13 @@ class Objective(ContextObjective):
     def compare(self, vectors: tuple[Tensor, ...], places: Tensor, rows: slice) -> Tensor:
         """Return the mean in nats, a scalar; 0, with a gradient of 0, where no sentence has a neighbour."""
         f, g = vectors
-        neighbours, others = neighbour_masks(places[rows], places, context_size=self._context_size)
+        is_whole = rows == slice(None)
+        sources = places if is_whole else places[rows]
         itself_score = -torch.inf if self._excludes_itself else 0.0
         loss: Tensor = _CrossEntropy.apply(  # type: ignore[no-untyped-call]
-            f[rows].float(),
-            g.float(),
-            (neighbours, ~(neighbours | others)),
+            in_float32(f if is_whole else f[rows]),
+            in_float32(g),
+            (sources, places, self._context_size),
             itself_score,
             self._shares_target,
         )
@@ -73,12 +75,14 @@ class _CrossEntropy(torch.autograd.Function):
         ctx: Any,
         f: Tensor,
         g: Tensor,
-        masks: tuple[Tensor, Tensor],
+        neighbourhood: tuple[Tensor, Tensor, int],
         itself_score: float,
         shares_target: bool,
     ) -> Tensor:
-        """Return the loss; masks are the neighbours and the sentences themselves, bool [batch, candidates] each."""
-        neighbours, itself = masks
+        """Return the loss; a neighbourhood is the places of sources and candidates, and the size of the context."""
+        sources, places, context_size = neighbourhood
+        neighbours, others = neighbour_masks(sources, places, context_size=context_size)
+        itself = ~(neighbours | others)
         log_probabilities = (f @ g.T).masked_fill_(itself, itself_score).log_softmax(dim=1)
         num_neighbours = neighbours.sum(dim=1)
         has_neighbour = num_neighbours > 0
