@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
 from itertools import combinations, pairwise
 from pathlib import Path
 from pkgutil import resolve_name
@@ -15,6 +16,7 @@ import torch
 from backbones import FURTHER, KINDS, write_backbone, write_sentence_transformer
 from small_bert import write_bert
 from tiny_run import check_resumed, check_weights, tiny_run
+from torch.nn import functional
 
 from benchmarks.pretrain import write_start
 from raysent.config import Document
@@ -28,12 +30,15 @@ from raysent.exports.formats import FORMATS
 from raysent.exports.formats.onnx import _Graph
 from raysent.exports.modeling_raysent import activation_of
 from raysent.exports.tokenizer import build_tokenizer, exported_ids, pad_id
+from raysent.kernels import packed_attention
+from raysent.kernels.devices import acting_as_gpu
+from raysent.kernels.padding import similar_lengths
 from raysent.models import SentenceModel, load
 from raysent.models.backbone import _SIDE_BY_SIDE, Backbone, read_backbone, read_tokenizer
 from raysent.models.config import ModelConfig
 from raysent.models.derived import bag_of_words, expand
 from raysent.models.encoders import count_parameters
-from raysent.models.encoders.pretrained import _CPU_COST, _similar
+from raysent.models.encoders.pretrained import _CPU_COST
 from raysent.models.schemes import find_scheme
 from raysent.models.sentence_encoder import JoinedEncoders
 from raysent.report.run import read_run
@@ -812,8 +817,12 @@ def test_groups_of_similar_length_are_the_best(cost):
     random = np.random.default_rng(cost)
     for _ in range(30):
         lengths = np.sort(random.integers(1, 30, size=random.integers(1, 9)))[::-1]
-        cuts = [0, *(end for _, end in _similar(lengths, cost))]
-        assert cuts == [0, *(first for first, _ in _similar(lengths, cost)[1:]), len(lengths)]
+        cuts = [0, *(end for _, end in similar_lengths(lengths, group_cost=cost))]
+        assert cuts == [
+            0,
+            *(first for first, _ in similar_lengths(lengths, group_cost=cost)[1:]),
+            len(lengths),
+        ]
         inner = range(1, len(lengths))
         ways = (
             places_of(lengths, [0, *way, len(lengths)])
@@ -829,11 +838,11 @@ def test_groups_of_similar_length_are_the_best(cost):
 def test_groups_hold_little_padding():
     """Of many sentences less than a tenth, in few groups; a few sentences stay together."""
     lengths = np.sort(np.random.default_rng(0).integers(1, 60, size=400))[::-1]
-    groups = _similar(lengths, _CPU_COST)
+    groups = similar_lengths(lengths, group_cost=_CPU_COST)
     padded = sum(places_of(lengths, [0, *(end for _, end in groups)]))
     assert 1 - lengths.sum() / padded < 0.1 < 1 - lengths.sum() / (400 * lengths[0])
     assert len(groups) < 30
-    assert _similar(np.array([9, 7, 6, 4]), _CPU_COST) == [(0, 4)]
+    assert similar_lengths(np.array([9, 7, 6, 4]), group_cost=_CPU_COST) == [(0, 4)]
 
 
 def num_readings(result: torch.Tensor, table: torch.Tensor) -> int:
@@ -847,6 +856,77 @@ def num_readings(result: torch.Tensor, table: torch.Tensor) -> int:
         count += sum(getattr(one, "variable", None) is table for one, _ in node.next_functions)
         left.extend(one for one, _ in node.next_functions)
     return count
+
+
+def attend_plainly(
+    query, key, value, starts, key_starts, longest, key_longest, *, scale, window_size, enable_gqa
+):
+    """PyTorch's attention over rows, sentence by sentence; a CPU has none."""
+    assert torch.equal(starts, key_starts)
+    assert starts.dtype == torch.int32
+    assert int(starts.diff().max()) == longest == key_longest
+    parts = []
+    for first, end in pairwise(starts.tolist()):
+        own = (part[first:end].transpose(0, 1) for part in (query, key, value))
+        found = functional.scaled_dot_product_attention(
+            *own, scale=scale, is_causal=window_size == (-1, 0), enable_gqa=enable_gqa
+        )
+        parts.append(found.transpose(0, 1))
+    return torch.cat(parts)
+
+
+@pytest.mark.parametrize("kind", sorted(_SIDE_BY_SIDE))
+def test_sentences_in_a_row_have_the_vectors_and_gradients_of_groups(kind, tmp_path, monkeypatch):
+    """What a GPU with flash attention reads: all sentences in one row, padded for pooling alone."""
+    folder = write_sentence_transformer(
+        tmp_path / "own", write_backbone(tmp_path / kind, kind), **FOLDERS["both"]
+    )
+    model, found = build(folder), []
+    transformer = model.towers[0].model
+    shapes = list[tuple[int, ...]]()
+    transformer.register_forward_pre_hook(
+        lambda *call: shapes.append(tuple(call[-1]["inputs_embeds"].shape)), with_kwargs=True
+    )
+    text = [f"{'the cat ' * length}runs" for length in (0, 0, 7, 1, 0, 3, 3, 1, 0, 0, 2, 7, 0)]
+    monkeypatch.setattr("raysent.kernels.packed_attention._library", lambda _: attend_plainly)
+    monkeypatch.setattr("raysent.models.encoders.pretrained.reads_rows", lambda *_, **__: True)
+    for mode in (nullcontext(), acting_as_gpu()):
+        with mode:
+            packed = model.pack(model.vocabulary.ids(text, max_length=30))
+            vectors = model.vectors(packed)[0]
+            words = model.vectors(packed, tokens=True)[0]
+        (vectors.square().sum() + words.sin().sum()).backward()
+        gradients = [one.grad.clone() for one in transformer.parameters() if one.grad is not None]
+        model.zero_grad()
+        found.append([vectors.detach(), words.detach(), *gradients])
+    assert shapes[-1][:2] == (1, packed.num_tokens)
+    for one, same in zip(*found, strict=True):
+        torch.testing.assert_close(
+            same, one, rtol=1e-4, atol=1e-5 * max(1.0, float(one.abs().max()))
+        )
+
+
+@pytest.mark.parametrize(
+    ("name", "found", "size", "low", "is_read"),
+    [
+        ("cuda", (9, 0), 64, True, True),
+        ("cuda", (7, 5), 64, True, False),
+        ("cuda", (9, 0), 64, False, False),
+        ("cuda", (9, 0), 512, True, False),
+        ("cuda", (9, 0), 12, True, False),
+        ("cpu", (9, 0), 64, True, False),
+    ],
+)
+def test_rows_are_read_where_pytorch_has_their_attention(
+    monkeypatch, name, found, size, low, is_read
+):
+    """By device, products and size of a head."""
+    packed_attention._library.cache_clear()
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: found)
+    dtype = torch.bfloat16 if low else torch.float32
+    monkeypatch.setattr(packed_attention, "product_dtype", lambda _: dtype)
+    assert packed_attention.reads_rows(torch.device(name), head_size=size) == is_read
+    packed_attention._library.cache_clear()
 
 
 @pytest.mark.parametrize("kind", [*KINDS, *FURTHER])

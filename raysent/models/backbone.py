@@ -23,6 +23,7 @@ from torch import Tensor, nn
 
 from raysent.config import StrictModel
 from raysent.errors import ArtifactError, ConfigError
+from raysent.kernels.packed_attention import Row, attend_in_row
 from raysent.models.known import find_encoder
 from raysent.models.pretrained import (
     check_tokenizer,
@@ -121,6 +122,14 @@ class Backbone(StrictModel):
         return int(
             self.size("intermediate_size", "hidden_dim", "d_ff", default=4 * self.hidden_size)
         )
+
+    @property
+    def head_size(self) -> int:
+        """Size of a head of attention."""
+        num_heads = int(
+            self.size("num_attention_heads", "n_heads", "num_heads", "n_head", default=1)
+        )
+        return int(self.size("head_dim", default=self.hidden_size // num_heads))
 
     @property
     def first_position(self) -> int | None:
@@ -342,14 +351,26 @@ def _attention_of_groups(
     mask: Tensor | None,
     **settings: Any,
 ) -> tuple[Tensor, None]:
-    """Attend as transformers does; with `groups`, each of (texts, tokens), within texts of [1, heads, tokens, size]."""
+    """Attend as transformers does; with `groups` or `row`, within texts of [1, heads, tokens, size].
+
+    `groups` are (texts, tokens) of each length; `row` is a `Row` of the flash attention that PyTorch has for them.
+    """
     groups: list[tuple[int, int]] | None = settings.pop("groups", None)
+    row: Row | None = settings.pop("row", None)
+    if row is not None:
+        is_causal = settings.get("is_causal")
+        is_causal = getattr(module, "is_causal", True) if is_causal is None else is_causal
+        scale = settings.get("scaling")
+        found = attend_in_row(
+            query[0], key[0], value[0], row, scale=scale, is_causal=bool(is_causal)
+        )
+        return found[None], None
     attend = library(
         "transformers.integrations.sdpa_attention", where="encoder"
     ).sdpa_attention_forward
     if groups is None:
         return attend(module, query, key, value, mask, **settings)  # type: ignore[no-any-return]
-    found = []
+    groups_found = []
     parts = (
         torch.split(one[0], [texts * time for texts, time in groups], dim=1)
         for one in (query, key, value)
@@ -358,8 +379,8 @@ def _attention_of_groups(
         inputs = (
             one.unflatten(1, shape).transpose(0, 1) for one in own
         )  # [texts, heads, time, size]
-        found.append(attend(module, *inputs, None, **settings)[0].flatten(0, 1))
-    return torch.cat(found)[None], None
+        groups_found.append(attend(module, *inputs, None, **settings)[0].flatten(0, 1))
+    return torch.cat(groups_found)[None], None
 
 
 def _transformers(backbone: Backbone) -> Any:

@@ -13,12 +13,11 @@ from __future__ import annotations
 import copy
 import re
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from typing import Any, Literal, Self, cast
 
 import numpy as np
-import numpy.typing as npt
 import pydantic
 import torch
 from torch import Tensor, nn
@@ -26,8 +25,10 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from raysent.config import StrictModel
 from raysent.errors import ConfigError, RaysentError
-from raysent.kernels.devices import to_device
+from raysent.kernels.devices import is_gpu, to_device, to_device_together
+from raysent.kernels.packed_attention import Row, reads_rows
 from raysent.kernels.packing import Packed
+from raysent.kernels.padding import similar_lengths
 from raysent.models.backbone import (
     Backbone,
     PoolingMode,
@@ -316,36 +317,84 @@ class Encoder(Tower):
 
     def _states(self, packed: Packed, projected: Tensor) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
         """Yield last states [rows, time, hidden], places in `sentence_tokens` and mask, by groups, longest first."""
-        device, draws = packed.words.device, self.training and self._config.has_dropout
-        first = self._about.first_position if device.type == "cpu" else None
-        of_gpu = _GPU_BFLOAT16_COST if torch.is_autocast_enabled("cuda") else _GPU_COST
-        cost = _CPU_COST if device.type == "cpu" else of_gpu // self._about.hidden_size**2
-
-        def states(places: Tensor, **given: Any) -> Tensor:
-            words = packed.sentence_tokens.index_select(0, places.flatten())
-            inputs = projected.index_select(0, words).view(*places.shape, -1)
-            with drawing(self.generator) if draws else nullcontext(), sdpa_kernel(_ATTENTIONS):
-                return cast("Tensor", self.model(inputs_embeds=inputs, **given).last_hidden_state)
-
-        places, positions, masks, are_full = zip(
-            *_laid_out(packed, cost if first is None else 0), strict=True
-        )
+        device, first = packed.words.device, self._about.first_position
         if first is None:
-            for own, mask, is_full in zip(places, masks, are_full, strict=True):
-                yield states(own, attention_mask=None if is_full else mask), own, mask
-            return
-        # One row of all groups, which have no padding: attention alone keeps sentences apart.
+            yield from self._states_of_groups(packed, projected)
+        elif not is_gpu(device):
+            yield from self._states_side_by_side(packed, projected, first)
+        elif self._draws or not reads_rows(device, head_size=self._about.head_size):
+            yield from self._states_of_groups(packed, projected)
+        else:
+            yield self._states_of_row(packed, projected, first)
+
+    @property
+    def _draws(self) -> bool:
+        """Whether dropout acts."""
+        return self.training and self._config.has_dropout
+
+    def _read_words(
+        self, projected: Tensor, words: Tensor, shape: Sequence[int], **given: Any
+    ) -> Tensor:
+        """Return the last states of words, as rows of `projected` [places], in the shape of places."""
+        inputs = projected.index_select(0, words).view(*shape, -1)
+        drawn = drawing(self.generator) if self._draws else nullcontext()
+        with drawn, sdpa_kernel(_ATTENTIONS):
+            return cast("Tensor", self.model(inputs_embeds=inputs, **given).last_hidden_state)
+
+    def _states_of_groups(
+        self, packed: Packed, projected: Tensor
+    ) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+        """Yield the states of padded groups, for which transformers makes a mask where there is padding."""
+        device = packed.words.device
+        of_gpu = _GPU_BFLOAT16_COST if torch.is_autocast_enabled("cuda") else _GPU_COST
+        cost = of_gpu // self._about.hidden_size**2 if is_gpu(device) else _CPU_COST
+        for places, _, mask, is_full in _laid_out(packed, cost):
+            words = packed.sentence_tokens.index_select(0, places.flatten())
+            given = None if is_full else mask
+            states = self._read_words(projected, words, places.shape, attention_mask=given)
+            yield states, places, mask
+
+    def _states_side_by_side(
+        self, packed: Packed, projected: Tensor, first: int
+    ) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+        """Yield the states of groups without padding, which stand in one row; attention alone keeps sentences apart."""
+        places, positions, masks, _ = zip(*_laid_out(packed, 0), strict=True)
         row, steps = (
             torch.cat([one.flatten() for one in parts])[None] for parts in (places, positions)
         )
-        given = {"position_ids": steps + first, "groups": [tuple(own.shape) for own in places]}
-        found = states(row, attention_mask=row.new_zeros(1, 1, 1, 1), **given)[
-            0
-        ]  # no mask is made of this form
-        for part, own, mask in zip(
-            torch.split(found, [own.numel() for own in places]), places, masks, strict=True
-        ):
+        words = packed.sentence_tokens.index_select(0, row.flatten())
+        found = self._read_words(
+            projected,
+            words,
+            row.shape,
+            attention_mask=row.new_zeros(1, 1, 1, 1),  # no mask is made of this form
+            position_ids=steps + first,
+            groups=[tuple(own.shape) for own in places],
+        )[0]
+        parts = torch.split(found, [own.numel() for own in places])
+        for part, own, mask in zip(parts, places, masks, strict=True):
             yield part.view(*own.shape, -1), own, mask
+
+    def _states_of_row(
+        self, packed: Packed, projected: Tensor, first: int
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the states of all sentences, which stand in one row and are padded for pooling alone."""
+        order = packed.token_order
+        device, num_tokens = packed.words.device, order.num_tokens
+        positions = np.arange(num_tokens) - np.repeat(order.of_sentence, order.lengths)
+        arrays = {"positions": positions, "starts": np.append(order.of_sentence, num_tokens)}
+        made = to_device_together(arrays, device)
+        [(places, _, mask, _)] = _laid_out(packed, num_tokens * int(order.lengths.max()))
+        found = self._read_words(
+            projected,
+            packed.sentence_tokens,
+            (1, num_tokens),
+            attention_mask=mask.new_zeros(1, 1, 1, 1),  # no mask is made of this form
+            position_ids=made["positions"][None] + first,
+            row=Row(made["starts"].int(), int(order.lengths.max())),
+        )[0]
+        states = found.index_select(0, places.flatten()).view(*places.shape, -1)
+        return states, places, mask
 
     def learning_rate_factors(self) -> dict[str, float]:
         """Return the factor of the learning rate of each parameter."""
@@ -374,29 +423,13 @@ def _laid_out(packed: Packed, cost: int) -> Iterator[tuple[Tensor, Tensor, Tenso
     """Yield each group's places in `sentence_tokens`, positions, mask [rows, time], and whether it has no padding."""
     lengths = (np.asarray(packed.batch_sizes)[:, None] > np.arange(packed.batch)).sum(axis=0)
     starts = packed.sentence_starts.index_select(0, packed.order)
-    for first, end in _similar(lengths, cost):
+    for first, end in similar_lengths(lengths, group_cost=cost):
         time = np.arange(lengths[first])
         is_token = time < lengths[first:end, None]
         offsets, mask = (
             to_device(one, starts.device) for one in (np.where(is_token, time, 0), is_token)
         )
         yield starts[first:end, None] + offsets, offsets, mask, bool(is_token.all())
-
-
-def _similar(lengths: npt.NDArray[np.int64], cost: int) -> list[tuple[int, int]]:
-    """Return first and end of groups of decreasing lengths [batch] with the least sum of places, and `cost` a group.
-
-    Exact, by dynamic programming over the places where the length changes: no other end can be better.
-    """
-    ends = np.append(np.flatnonzero(np.diff(lengths)) + 1, len(lengths))
-    least, groups = np.zeros(1), [list[tuple[int, int]]()]  # of the sentences before each first
-    for number, end in enumerate(ends, start=1):
-        firsts = np.append(0, ends)[:number]
-        totals = least + lengths[firsts] * (end - firsts) + cost
-        best = int(totals.argmin())
-        groups.append([*groups[best], (int(firsts[best]), int(end))])
-        least = np.append(least, totals[best])
-    return groups[-1]
 
 
 def _add_adapters(model: Any, config: LoraConfig) -> None:
