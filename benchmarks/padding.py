@@ -35,9 +35,10 @@ from raysent.data.pairs import Pairs
 from raysent.data.sentences import split_sentences
 from raysent.data.vocabulary import Sentences, SubwordVocabulary
 from raysent.kernels.devices import set_matmul_precision
+from raysent.kernels.padding import similar_lengths
 from raysent.models import ModelConfig, SentenceModel
 from raysent.models.backbone import read_tokenizer
-from raysent.models.encoders.pretrained import _CPU_COST, _similar
+from raysent.models.encoders.pretrained import _CPU_COST
 from raysent.training.run import TrainingConfig
 
 NUM_WORDS, LONGEST, RATE = 5000, 126, 5e-5
@@ -113,7 +114,9 @@ def padding(batches: Iterable[np.ndarray], *, is_grouped: bool) -> float:
     places = tokens = 0
     for lengths in batches:
         ordered = -np.sort(-lengths)
-        groups = _similar(ordered, _CPU_COST) if is_grouped else [(0, len(ordered))]
+        groups = (
+            similar_lengths(ordered, group_cost=_CPU_COST) if is_grouped else [(0, len(ordered))]
+        )
         places += sum(int(ordered[first]) * (end - first) for first, end in groups)
         tokens += int(lengths.sum())
     return round(1 - tokens / places, 3)
