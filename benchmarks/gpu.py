@@ -20,7 +20,7 @@
 
 Beside the trials that share a GPU stands what fusing four of one shape into one process could reach at most: a step of
 four times the sentences in place of four steps. An epoch of the paper's text is computed from the time of a step. Only
-`--size paper` has the paper's sizes. The numbers are aims for a GPU; on a CPU they are not asked for. Checks that do not
+`--size paper` has the paper's sizes. The numbers are aims for a GPU, not for a CPU. Checks that do not
 begin within `--minutes` are named as not measured. Without `--corpus`, a GPU reads sentences that are drawn with the
 frequencies and lengths of text, and a CPU the documentation.
 

@@ -1,7 +1,7 @@
 """What `benchmarks.gpu` compares raysent's steps with on a GPU: plain PyTorch with cuDNN, and sentence-transformers.
 
-Every peer has the same sentences, sizes and type of products. A plain step is what a user of PyTorch writes: `nn.Embedding`,
-padded batches, `nn.GRU`, fused Adam on all parameters, autocast.
+Every peer has the same sentences, sizes and type of products. A plain step is what a user of PyTorch writes:
+`nn.Embedding`, padded batches, `nn.GRU`, fused Adam on all parameters, autocast.
 """
 
 from __future__ import annotations
