@@ -11,22 +11,28 @@ import numpy as np
 import pytest
 import torch
 from every_part import run_of
+from test_encoders import WORDS, batch_of, random_rows, tables
 from test_triton import has_triton, interpreted  # noqa: F401 - a fixture
 from tiny_run import tiny_run, write_corpus
 from torch.profiler import ProfilerActivity, profile, record_function
 
-from raysent.errors import DataError
+from raysent.errors import DataError, TrainingError
 from raysent.kernels import row_adam
 from raysent.kernels.devices import acting_as_gpu
+from raysent.kernels.packing import pack
 from raysent.kernels.padding import NUM_CUTS
 from raysent.kernels.row_adam import RowAdam
 from raysent.kernels.triton_rows import TritonRows
 from raysent.models import SentenceModel
+from raysent.models.encoders import build_encoder
+from raysent.models.encoders.gru import Config as Gru
 from raysent.training.data import open_training_data
 from raysent.training.feed import PreparedStep, StepFeed
+from raysent.training.gpu_use import keep_use, use_ratio
 from raysent.training.late_loss import LateLoss
 from raysent.training.loop import _Training, fit
-from raysent.training.workers import Workers
+from raysent.training.memory import estimate_bytes
+from raysent.training.workers import SharedLoss, Workers
 
 CPU = torch.device("cpu")
 # Operators without a parent in a step of Quick-Thoughts: forward, backward and optimizer.
@@ -252,3 +258,63 @@ def test_triton_updates_rows_as_torch_does(interpreted, monkeypatch):  # noqa: F
 def test_triton_kernels_of_rows_pass_their_own_check(interpreted):  # noqa: F811
     """What a GPU runs once before it is used."""
     row_adam._check(TritonRows(), CPU)
+
+
+@pytest.mark.parametrize("num_failures", [1, 2])
+def test_full_memory_takes_smaller_groups_once_and_then_ends_in_one_line(
+    tmp_path, as_gpu, monkeypatch, num_failures
+):
+    """A step that failed is repeated with its own batch; the weights are those of a run without the failure."""
+    config = tiny_run(tmp_path)
+    expected = fit(config, tmp_path / "whole", device=CPU).metrics
+    compute, failures = SharedLoss.gradients, []
+
+    def gradients(self, step):
+        if step == 3 and len(failures) < num_failures:
+            failures.append([tower.has_small_groups for tower in self._model.towers])
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB\nmore")
+        return compute(self, step)
+
+    monkeypatch.setattr(SharedLoss, "gradients", gradients)
+    if num_failures == 1:
+        found = fit(config, tmp_path / "run", device=CPU).metrics
+        assert found["loss"] == pytest.approx(expected["loss"], rel=1e-5)
+    else:
+        with pytest.raises(TrainingError, match="^training.batch_size: a step must fit") as raised:
+            fit(config, tmp_path / "run", device=CPU)
+        assert "given 24" in str(raised.value)
+        assert "\n" not in str(raised.value)
+    assert failures == [[False, False], [True, True]][:num_failures]
+
+
+def test_small_groups_have_less_padding():
+    """Groups of a batch of mixed lengths, and the buffers of larger ones are freed."""
+    tower = build_encoder(Gru(embedding=WORDS, hidden_size=6, implementation="cudnn"), tables())
+    packed = pack(batch_of(*random_rows(60, 30)))
+    tower(packed).sum().backward()
+    assert tower.use_small_groups()
+    assert len(tower._padded_layers[0].kept) == 0
+    tower(packed).sum().backward()
+    large, small = (
+        sum(group.num_places for group in layout.groups) for layout in packed._padded.values()
+    )
+    assert small < large
+    assert not tower.use_small_groups()
+
+
+def test_use_of_a_gpu_is_kept_by_kind(tmp_path, monkeypatch):
+    """The largest of several, as part of the estimate; a damaged file is none."""
+    monkeypatch.setenv("RAYSENT_CACHE", str(tmp_path / "cache"))
+    config = tiny_run(tmp_path)
+    other = tiny_run(tmp_path, encoder={"type": "bag", "embedding": {"dim": 6}})
+    assert use_ratio(config, "H200") is None
+    estimate = estimate_bytes(config)
+    for part, expected in ((0.5, 0.5), (0.25, 0.5), (2.0, 2.0)):
+        keep_use(config, "H200", int(part * estimate))
+        assert use_ratio(config, "H200") == pytest.approx(expected, abs=1e-3)
+    wider = tiny_run(tmp_path, encoder__hidden_size=32)
+    assert use_ratio(wider, "H200") == use_ratio(config, "H200")
+    assert use_ratio(config, "T4") is use_ratio(other, "H200") is None
+    [file] = (tmp_path / "cache/gpu_use").iterdir()
+    file.write_text("{}")
+    assert use_ratio(config, "H200") is None

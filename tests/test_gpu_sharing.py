@@ -143,3 +143,22 @@ def test_trial_bytes_grow_with_activations_per_token(monkeypatch):
     monkeypatch.setattr(Attention, "activations_per_token", 1000)
     tokens = run.training.batch_size * run.corpus.max_length
     assert trial_bytes(run) - before == 2 * tokens * (1000 - 300 - 64) * 12 * 4
+
+
+def test_measured_use_of_a_gpu_takes_the_place_of_estimates(monkeypatch):
+    """With a smaller margin, and only where every kind of run of the space has been measured."""
+    gpu = SimpleNamespace(total_memory=3 * GIB, name="X1")
+    for name, value in {"is_available": True, "device_count": 1, "current_device": 0}.items():
+        monkeypatch.setattr(torch.cuda, name, lambda value=value: value)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: gpu)
+    space = parse_space(parse_yaml(QUICK_THOUGHTS), name="toy")
+    assert machines_at(None, space).trials_per_gpu == 1
+    asked = []
+
+    def ratio(config, name):
+        asked.append(name)
+        return 0.1
+
+    monkeypatch.setattr("raysent.sweeps.machines.use_ratio", ratio)
+    assert machines_at(None, space).trials_per_gpu == 2
+    assert set(asked) == {"X1"}

@@ -7,6 +7,7 @@ from pageable memory, `item`, `nonzero`, and every operation whose output shape 
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -139,6 +140,31 @@ def in_float32(values: Tensor) -> Tensor:
 def is_gpu(device: torch.device) -> bool:
     """Return whether a device computes as GPUs do: by launches that cost time, and without reading values meanwhile."""
     return _acts_as_gpu or device.type != "cpu"
+
+
+@contextmanager
+def deterministic(device: torch.device) -> Iterator[None]:
+    """Compute inside the block on a GPU with algorithms that give the same bits in each run, where PyTorch has them.
+
+    On a CPU they do in any case, with the same number of threads.
+    """
+    if device.type != "cuda":
+        yield
+        return
+    # cuBLAS reads it when it is first used.
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    warnings.filterwarnings("ignore", message=".*does not have a deterministic implementation")
+    before = torch.get_deterministic_debug_mode()
+    settings: Any = torch.utils.deterministic
+    fills = settings.fill_uninitialized_memory
+    torch.set_deterministic_debug_mode("warn")
+    # All memory is written before it is read.
+    settings.fill_uninitialized_memory = False
+    try:
+        yield
+    finally:
+        torch.set_deterministic_debug_mode(before)
+        settings.fill_uninitialized_memory = fills
 
 
 @contextmanager

@@ -123,6 +123,11 @@ class Kept(Generic[Run]):
         with self._lock:
             self._free.append(run)
 
+    def clear(self) -> None:
+        """Free the memory of all that are kept."""
+        with self._lock:
+            self._free.clear()
+
     def __len__(self) -> int:
         return len(self._free)
 

@@ -101,6 +101,7 @@ def cut_for(
     directions: int = 1,
     rows_per_word: int = 1,
     has_states: bool = False,
+    has_small_groups: bool = False,
 ) -> Cut:
     """Return how a batch is cut into groups for a recurrence, in the current mode of gradients and autocast.
 
@@ -110,6 +111,7 @@ def cut_for(
         directions: 1 or 2.
         rows_per_word: See `Cut`.
         has_states: Whether the states of all words are read.
+        has_small_groups: Whether padding counts more than time.
     """
     is_low = product_dtype(device) != torch.float32
     step_products = _STEP_LOW_PRODUCTS if is_low else _STEP_PRODUCTS
@@ -117,7 +119,7 @@ def cut_for(
     return Cut(
         directions=directions,
         rows_per_word=rows_per_word,
-        step_cost=step_products / (3 * recurrence.hidden**2),
+        step_cost=0.0 if has_small_groups else step_products / (3 * recurrence.hidden**2),
         is_coarse=has_gradient,
         has_states=has_states,
         has_gradient=has_gradient,

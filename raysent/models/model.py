@@ -450,6 +450,11 @@ class SentenceModel(nn.Module, SentenceEncoder):
             for objective in self._objectives()
         )
 
+    def use_small_groups(self) -> bool:
+        """Let the encoders take groups with little padding; returns whether one does so that did not."""
+        changed = [tower.use_small_groups() for tower in self.towers]
+        return any(changed)
+
     def pack_ahead(self, sentences: Sentences) -> Packed:
         """Lay out sentences with all that the encoders read of them, in the current mode of autocast."""
         packed = self.pack(sentences)

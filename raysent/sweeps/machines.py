@@ -32,6 +32,7 @@ from raysent.storage import address_of, is_remote
 from raysent.storage.layout import SWEEP_FILE
 from raysent.storage.object_store import get_content
 from raysent.sweeps.space import Limits, SearchSpace, named_files
+from raysent.training.gpu_use import use_ratio
 from raysent.training.memory import GIB, estimate_bytes
 from raysent.training.ray_session import (
     cpus_of_largest_node,
@@ -63,7 +64,8 @@ ACCELERATOR = "accelerator_type:"
 # More trials gain little: two to four recurrences fill the gaps that one leaves.
 MAX_TRIALS = 4
 # The fraction of a GPU's memory that is planned with, and the factor on a trial's memory that allows for fragmentation.
-_USABLE, _MARGIN = 0.9, 2.0
+# What was measured has seen fragmentation already.
+_USABLE, _MARGIN, _MEASURED_MARGIN = 0.9, 2.0, 1.25
 # A process's CUDA context, with its libraries and their workspaces.
 _CONTEXT_BYTES = GIB
 
@@ -143,10 +145,11 @@ def this_machine(space: SearchSpace | None = None) -> Machines:
     found = Machines(max(1, int(get_num_cpus(True))), usable_gpus(float(torch.cuda.device_count())))
     if space is None or not found.gpus:
         return found
-    gpu_bytes = min(
-        torch.cuda.get_device_properties(number).total_memory for number in range(int(found.gpus))
-    )
-    return replace(found, trials_per_gpu=share_gpu(gpu_bytes, _largest_trial_bytes(space)))
+    gpus = [torch.cuda.get_device_properties(number) for number in range(int(found.gpus))]
+    smallest = min(gpus, key=lambda gpu: gpu.total_memory)
+    need_bytes, margin = _largest_need(space, getattr(smallest, "name", ""))
+    shared = share_gpu(smallest.total_memory, need_bytes, margin=margin)
+    return replace(found, trials_per_gpu=shared)
 
 
 def layout(limits: Limits, machines: Machines, *, num_trials: int) -> Layout:
@@ -230,9 +233,26 @@ def _largest_trial_bytes(space: SearchSpace) -> int:
     return max(trial_bytes(space.config(params)) for params in space.edges())
 
 
-def share_gpu(gpu_bytes: int, need_bytes: int) -> int:
-    """Return how many trials that need `need_bytes` each fit on one GPU: 1 to 4."""
-    return max(1, min(MAX_TRIALS, int(_USABLE * gpu_bytes / (_MARGIN * need_bytes))))
+def _largest_need(space: SearchSpace, gpu: str) -> tuple[int, float]:
+    """Return the bytes of the largest trial of a space, and the margin that they need.
+
+    They are what runs of its kind were measured to take on such a GPU, where all of the space were; else estimates.
+    """
+    configs = [space.config(params) for params in space.edges()]
+    ratios = [use_ratio(config, gpu) for config in configs]
+    measured = [
+        _CONTEXT_BYTES + int(ratio * estimate_bytes(config))
+        for config, ratio in zip(configs, ratios, strict=True)
+        if ratio is not None
+    ]
+    if len(measured) == len(configs):
+        return max(measured), _MEASURED_MARGIN
+    return _largest_trial_bytes(space), _MARGIN
+
+
+def share_gpu(gpu_bytes: int, need_bytes: int, *, margin: float = _MARGIN) -> int:
+    """Return how many trials that need `need_bytes` each, times a margin, fit on one GPU: 1 to 4."""
+    return max(1, min(MAX_TRIALS, int(_USABLE * gpu_bytes / (margin * need_bytes))))
 
 
 def trial_bytes(config: RunConfig) -> int:

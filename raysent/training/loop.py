@@ -14,7 +14,12 @@ from torch import Tensor
 
 from raysent.data.vocabulary import Sentences
 from raysent.errors import ConfigError, TrainingError
-from raysent.kernels.devices import default_device, is_gpu, set_matmul_precision
+from raysent.kernels.devices import (
+    default_device,
+    deterministic,
+    is_gpu,
+    set_matmul_precision,
+)
 from raysent.platforms import trim_heap
 from raysent.storage import address_of, append_json_line, refresh, remove, write_json_lines
 from raysent.storage.layout import (
@@ -34,6 +39,7 @@ from raysent.training.checkpoint import (
     steps_lost,
 )
 from raysent.training.data import TrainingData, open_training_data
+from raysent.training.gpu_use import measured_use
 from raysent.training.interruptions import Interruptions, ModelsAtReports, SaveTimer
 from raysent.training.late_loss import LateLoss
 from raysent.training.memory import limit_primitive_cache, resident_bytes
@@ -99,7 +105,7 @@ def fit(
         ConfigError: If the batch has less than one sentence for each worker.
         DataError: If the corpus cannot be read, or is smaller than one batch.
         ArtifactError: If the folder cannot be written, or holds files of another run or text.
-        TrainingError: If the workers' weights differ at a report.
+        TrainingError: If the workers' weights differ at a report, or a step does not fit into the memory of a GPU.
     """
     limit_primitive_cache()
     set_matmul_precision()
@@ -109,20 +115,21 @@ def fit(
         return before
     config = as_begun(config, folder)
     interruptions = interruptions or Interruptions()
-    outcome, is_saved = _fit(config, folder, report, device, workers, interruptions)
-    if not is_saved:
-        # The weights have gone past the last report: the steps up to it are repeated, which gives the same bits.
-        refresh(folder, with_checkpoints=True)
-        interruptions = replace(interruptions, models="none")
-        _, is_saved = _fit(
-            config,
-            folder,
-            lambda now: now.step < outcome.step,
-            device,
-            workers,
-            interruptions,
-            until=outcome,
-        )
+    with measured_use(config, device), deterministic(device):
+        outcome, is_saved = _fit(config, folder, report, device, workers, interruptions)
+        if not is_saved:
+            # The weights have gone past the last report: the steps up to it are repeated, which gives the same bits.
+            refresh(folder, with_checkpoints=True)
+            interruptions = replace(interruptions, models="none")
+            _, is_saved = _fit(
+                config,
+                folder,
+                lambda now: now.step < outcome.step,
+                device,
+                workers,
+                interruptions,
+                until=outcome,
+            )
         if not is_saved:
             raise TrainingError(
                 f"{address_of(folder)}: repeated steps gave other weights; train it again"
@@ -158,9 +165,11 @@ def seconds_of_steps(config: RunConfig, training_data: TrainingData) -> tuple[fl
     """Return the seconds of one step and of one validation on this machine, from some that are thrown away."""
     limit_primitive_cache()
     set_matmul_precision()
-    training = _Training(config, training_data, device=default_device(), workers=Workers())
+    device = default_device()
+    training = _Training(config, training_data, device=device, workers=Workers())
     try:
-        return training.timed()
+        with measured_use(config, device), deterministic(device):
+            return training.timed()
     finally:
         training.close()
         del training
@@ -369,7 +378,7 @@ class _Training:
         self._model.train()
         self._model.before_step(step / self._num_steps)
         self._optimizer.zero_grad()
-        loss = self._loss.gradients(step)
+        loss = self._gradients(step)
         self._optimizer.step(step)
         self._model.after_step()
         if self._average is not None:
@@ -378,6 +387,19 @@ class _Training:
         self._num_losses += 1
         num_sentences = self._progress.sentences + self._stream.size(step)
         self._progress = replace(self._progress, step=step + 1, sentences=num_sentences)
+
+    def _gradients(self, step: int) -> Tensor:
+        """Compute the gradients of a step; where memory is full, once more with smaller groups, if there are any."""
+        try:
+            return self._loss.gradients(step)
+        except torch.OutOfMemoryError:
+            if self._workers.world_size > 1 or not self._model.use_small_groups():
+                raise
+        # What the failed step held is freed here, after its exception.
+        self._optimizer.zero_grad()
+        if self._device.type == "cuda":
+            torch.cuda.empty_cache()
+        return self._loss.gradients(step)
 
     def _is_finite(self) -> bool:
         """Return whether every loss since the last report is finite; the same on every worker."""

@@ -242,9 +242,15 @@ class Tower(nn.Module):
 
     Attributes:
         generator: Source of dropout masks inside the encoder; None is torch's global one.
+        has_small_groups: Whether groups of sentences have little padding, because a GPU's memory has become full.
     """
 
     generator: torch.Generator | None = None
+    has_small_groups: bool = False
+
+    def use_small_groups(self) -> bool:
+        """Take groups with little padding from now on; returns whether that may need less memory than before."""
+        return False
 
     def lay_out(self, packed: Packed) -> None:
         """Lay out what `read` wants of a batch, ahead of the step that reads it; by default nothing."""

@@ -126,6 +126,11 @@ class Encoder(Tower):
         for member in self._towers():
             member.lay_out(packed)
 
+    def use_small_groups(self) -> bool:
+        """Let the members take groups with little padding; returns whether one does so that did not."""
+        changed = [member.use_small_groups() for member in self._towers()]
+        return any(changed)
+
     def project(self, words: Tensor) -> list[object]:
         """Return what each member projects."""
         return [member.project(words) for member in self._towers()]

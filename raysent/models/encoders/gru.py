@@ -215,6 +215,7 @@ class Encoder(Tower):
             directions=directions,
             rows_per_word=directions,
             has_states=has_states,
+            has_small_groups=self.has_small_groups,
         )
 
     def _layer_cut(self, number: int, device: torch.device, *, has_states: bool) -> Cut:
@@ -223,7 +224,16 @@ class Encoder(Tower):
             device,
             directions=len(self._directions()),
             has_states=has_states or number < len(self._padded_layers) - 1,
+            has_small_groups=self.has_small_groups,
         )
+
+    def use_small_groups(self) -> bool:
+        """Cut batches into groups with little padding, and free the buffers of larger ones."""
+        is_changed = self._kernel in {"cudnn", "graph"} and not self.has_small_groups
+        self.has_small_groups = self.has_small_groups or is_changed
+        for recurrence in (self._loop, *self._padded_layers):
+            recurrence.kept.clear()
+        return is_changed
 
     def project(self, words: Tensor) -> list[Tensor]:
         """Return what the kernel reads of each distinct word.

@@ -108,7 +108,15 @@ class Encoder(Tower):
             device,
             directions=len(self.lstm.all_weights),
             has_states=self._config.pooling != "last",
+            has_small_groups=self.has_small_groups,
         )
+
+    def use_small_groups(self) -> bool:
+        """Cut batches into groups with little padding, and free the buffers of larger ones."""
+        is_changed = self._kernel == "cudnn" and not self.has_small_groups
+        self.has_small_groups = self.has_small_groups or is_changed
+        self._padded.kept.clear()
+        return is_changed
 
     def project(self, words: Tensor) -> list[Tensor]:
         """Return each direction's input projections [distinct, 4 * hidden]; for torch's LSTM the word vectors."""

@@ -347,7 +347,8 @@ class Encoder(Tower):
         """Yield the states of padded groups, for which transformers makes a mask where there is padding."""
         device = packed.words.device
         of_gpu = _GPU_BFLOAT16_COST if torch.is_autocast_enabled("cuda") else _GPU_COST
-        cost = of_gpu // self._about.hidden_size**2 if is_gpu(device) else _CPU_COST
+        is_large = is_gpu(device) and not self.has_small_groups
+        cost = of_gpu // self._about.hidden_size**2 if is_large else _CPU_COST
         for places, _, mask, is_full in _laid_out(packed, cost):
             words = packed.sentence_tokens.index_select(0, places.flatten())
             given = None if is_full else mask
@@ -395,6 +396,12 @@ class Encoder(Tower):
         )[0]
         states = found.index_select(0, places.flatten()).view(*places.shape, -1)
         return states, places, mask
+
+    def use_small_groups(self) -> bool:
+        """Cut batches into groups with as little padding as on a CPU."""
+        is_changed = is_gpu(next(self.parameters()).device) and not self.has_small_groups
+        self.has_small_groups = self.has_small_groups or is_changed
+        return is_changed
 
     def learning_rate_factors(self) -> dict[str, float]:
         """Return the factor of the learning rate of each parameter."""
