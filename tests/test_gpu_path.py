@@ -7,12 +7,10 @@ import threading
 from collections import Counter
 from contextlib import nullcontext
 
-import numpy as np
 import pytest
 import torch
 from every_part import run_of
 from test_encoders import WORDS, batch_of, random_rows, tables
-from test_triton import has_triton, interpreted  # noqa: F401 - a fixture
 from tiny_run import tiny_run, write_corpus
 from torch.profiler import ProfilerActivity, profile, record_function
 
@@ -21,7 +19,6 @@ from raysent.kernels import row_adam
 from raysent.kernels.devices import acting_as_gpu
 from raysent.kernels.packing import pack
 from raysent.kernels.padding import NUM_CUTS
-from raysent.kernels.row_adam import RowAdam
 from raysent.kernels.triton_rows import TritonRows
 from raysent.models import SentenceModel
 from raysent.models.encoders import build_encoder
@@ -226,38 +223,6 @@ def test_loss_that_is_not_finite_ends_a_run_on_the_path_of_a_gpu(tmp_path, as_gp
     bag = {"type": "bag", "embedding": {"dim": 6}}
     config = tiny_run(tmp_path, encoder=bag, training=training)
     assert fit(config, tmp_path / "run", device=CPU).status == "nan"
-
-
-@has_triton
-def test_triton_updates_rows_as_torch_does(interpreted, monkeypatch):  # noqa: F811
-    """Several steps with other rows and rates, a dense gradient, and the flush of all rows."""
-    random = np.random.default_rng(0)
-    tables = []
-    for kernels in (None, TritonRows()):
-        monkeypatch.setattr(row_adam, "triton_rows", lambda _, kernels=kernels: kernels)
-        weight = torch.nn.Parameter(torch.ones(7, 300))
-        tables.append(RowAdam(weight, learning_rate=0.1, is_compiled=False))
-    for number in range(9):
-        rows = torch.from_numpy(np.sort(random.choice(7, size=3, replace=False)))
-        values = torch.from_numpy(random.normal(size=(3, 300)).astype(np.float32))
-        for adam in tables:
-            adam.learning_rate = 0.1 / (1 + number)
-            adam.catch_up(rows)
-            sparse = torch.sparse_coo_tensor(rows[None], values, (7, 300), is_coalesced=True)
-            adam.weight.grad = sparse if number != 4 else sparse.to_dense()
-            adam.step()
-    for adam in tables:
-        adam.flush()
-    one, other = (adam.state_dict() for adam in tables)
-    torch.testing.assert_close(tables[1].weight.data, tables[0].weight.data, rtol=1e-5, atol=1e-6)
-    for name in ("mean", "square", "last", "drift"):
-        torch.testing.assert_close(other[name], one[name], rtol=1e-5, atol=1e-7)
-
-
-@has_triton
-def test_triton_kernels_of_rows_pass_their_own_check(interpreted):  # noqa: F811
-    """What a GPU runs once before it is used."""
-    row_adam._check(TritonRows(), CPU)
 
 
 @pytest.mark.parametrize("num_failures", [1, 2])
