@@ -17,6 +17,7 @@ see `recordings`.
 
 from __future__ import annotations
 
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -31,6 +32,9 @@ from torch.nn import functional
 from raysent.kernels.devices import product_dtype
 from raysent.kernels.padding import PaddedBatch
 from raysent.kernels.recordings import Kept, Recording, memory_pool
+
+# PyTorch lays weights of 16 bits out for cuDNN at each call, which takes less time than a launch, and says so once.
+warnings.filterwarnings("ignore", message="RNN module weights are not part of single contiguous")
 
 
 @dataclass(frozen=True)
@@ -459,13 +463,13 @@ class LibraryRun(GroupRun):
 
 def _layers(kind: type[nn.GRU | nn.LSTM], shape: RunShape) -> list[nn.GRU | nn.LSTM]:
     """Return a layer without values for each direction; torch's random numbers are not touched."""
+    layers = []
     with torch.inference_mode(False):
-        return [
-            kind(shape.inputs, shape.hidden, device="meta", dtype=shape.dtype).to_empty(
-                device=shape.device
-            )
-            for _ in range(shape.directions)
-        ]
+        for _ in range(shape.directions):
+            layer = kind(shape.inputs, shape.hidden, device="meta", dtype=shape.dtype)
+            # In training cuDNN keeps what its backward reads.
+            layers.append(layer.to_empty(device=shape.device).train(shape.has_gradient))
+    return layers
 
 
 def _exact(shape: RunShape) -> AbstractContextManager[None]:

@@ -89,7 +89,6 @@ class StepFeed:
             self._waiting = {}
 
     def _start(self) -> None:
-        torch.set_num_threads(1)
         if self._device.type == "cuda":
             torch.cuda.set_device(self._device)
 
