@@ -906,6 +906,48 @@ def test_sentences_in_a_row_have_the_vectors_and_gradients_of_groups(kind, tmp_p
         )
 
 
+# PyTorch's compiler warns of the gradient of what it looks at.
+@pytest.mark.filterwarnings("ignore")
+def test_compiled_layers_have_the_vectors_and_gradients_of_plain_ones(tmp_path, monkeypatch):
+    """By a backend that needs no compiler; a copy for `merged` and what is saved are as before."""
+    folder = write_sentence_transformer(
+        tmp_path / "own", write_backbone(tmp_path / "bert", "bert"), **FOLDERS["both"]
+    )
+    found = []
+    for is_compiled in (False, True):
+        model = build(folder)
+        names = set(model.tensors())
+        if is_compiled:
+            model.towers[0].compile_layers(backend="eager")
+        for text in (["the cat runs", "runs"], ["the the cat", "cat", "the dog runs"]):
+            vectors = model.vectors(model.pack(model.vocabulary.ids(text, max_length=30)))[0]
+        vectors.square().sum().backward()
+        transformer = model.towers[0].model
+        gradients = [one.grad.clone() for one in transformer.parameters() if one.grad is not None]
+        found.append([vectors.detach(), *gradients])
+        assert set(model.tensors()) == names
+        assert model.towers[0].merged() is not transformer
+    for one, same in zip(*found, strict=True):
+        torch.testing.assert_close(same, one, rtol=1e-4, atol=1e-5)
+
+
+def test_compile_is_a_setting_of_the_run(bert, tmp_path, monkeypatch):
+    """It compiles each tower once, and without it the key of a run is as it was."""
+    compiled = []
+    monkeypatch.setattr(
+        "raysent.models.encoders.pretrained.Encoder.compile_layers",
+        lambda self, **_: compiled.append(self),
+    )
+    objective = {"type": "contrast", "positives": "context"}
+    for is_set in (False, True):
+        config = run_of(tmp_path, bert, objective=objective, training__compile=is_set)
+        fit(config, tmp_path / str(is_set))
+    assert len(compiled) == 1
+    plain = run_of(tmp_path, bert, objective=objective)
+    assert plain.key == run_of(tmp_path, bert, objective=objective, training__compile=False).key
+    assert plain.key != config.key
+
+
 @pytest.mark.parametrize(
     ("name", "found", "size", "low", "is_read"),
     [

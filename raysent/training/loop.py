@@ -205,6 +205,9 @@ class _Training:
             num_steps=self._num_steps,
             steps_per_epoch=self._stream.num_batches,
         )
+        if config.training.compile:
+            for tower in self._model.towers:
+                tower.compile_layers()
         ema = config.training.ema
         self._average = (
             None if ema is None else MovingAverage(self._optimizer.parameters, decay=ema)

@@ -49,6 +49,7 @@ _ADDED = {
         "encode_once",
         "accumulate",
         "ema",
+        "compile",
     ),
     "corpus": ("document_field", "language"),
     "vocabulary": ("type",),
@@ -90,6 +91,8 @@ class TrainingConfig(StrictModel):
         gather_candidates: Whether the candidates of a step are the sentences of all workers.
         encode_once: Whether a fixed encoder, whose codes are trained, encodes each sentence once for all runs, where a
             run reads all its text; the vectors are kept in the cache. False encodes at every step, and needs no room.
+        compile: Whether a transformer's layers are compiled by `torch.compile`, which takes about a minute when the run
+            begins and changes the last bits of its weights; other encoders stay as they are.
     """
 
     batch_size: int = pydantic.Field(default=400, ge=2)
@@ -111,6 +114,7 @@ class TrainingConfig(StrictModel):
     row_exact_adam: bool = True
     gather_candidates: bool = True
     encode_once: bool = True
+    compile: bool = False
 
     @pydantic.model_validator(mode="after")
     def _decay_has_its_optimizer(self) -> Self:

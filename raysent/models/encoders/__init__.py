@@ -252,6 +252,13 @@ class Tower(nn.Module):
         """Take groups with little padding from now on; returns whether that may need less memory than before."""
         return False
 
+    def compile_layers(self, *, backend: str = "inductor") -> None:
+        """Compile what `torch.compile` makes faster; by default nothing.
+
+        Args:
+            backend: Its backend.
+        """
+
     def lay_out(self, packed: Packed) -> None:
         """Lay out what `read` wants of a batch, ahead of the step that reads it; by default nothing."""
         del packed

@@ -126,6 +126,11 @@ class Encoder(Tower):
         for member in self._towers():
             member.lay_out(packed)
 
+    def compile_layers(self, *, backend: str = "inductor") -> None:
+        """Compile what the members have."""
+        for member in self._towers():
+            member.compile_layers(backend=backend)
+
     def use_small_groups(self) -> bool:
         """Let the members take groups with little padding; returns whether one does so that did not."""
         changed = [member.use_small_groups() for member in self._towers()]

@@ -397,6 +397,10 @@ class Encoder(Tower):
         states = found.index_select(0, places.flatten()).view(*places.shape, -1)
         return states, places, mask
 
+    def compile_layers(self, *, backend: str = "inductor") -> None:
+        """Compile the transformer, once for all numbers of sentences and words."""
+        self.model.compile(dynamic=True, backend=backend)
+
     def use_small_groups(self) -> bool:
         """Cut batches into groups with as little padding as on a CPU."""
         is_changed = is_gpu(next(self.parameters()).device) and not self.has_small_groups
