@@ -23,7 +23,7 @@ from torch.autograd.function import once_differentiable
 
 from raysent.data.vocabulary import Sentences, Vocabulary
 from raysent.errors import ArtifactError, ConfigError
-from raysent.kernels.devices import in_float32, to_device
+from raysent.kernels.devices import in_float32, is_gpu, to_device
 from raysent.kernels.packing import Packed, PackedAhead, block_rows, pack, pack_blocks
 from raysent.models.codes import build_code, pack_bits, straight_through
 from raysent.models.config import ModelConfig
@@ -103,7 +103,8 @@ class StepReader:
             with torch.set_grad_enabled(torch.is_grad_enabled() and is_training):
                 self._known[key] = (sentences, self._encode(sentences, is_training, False))
         vectors = self._known[key][1]
-        if len(self._dims) == 1:
+        # On a CPU gradients are added up per reading, in the order that its runs have had.
+        if len(self._dims) == 1 and is_gpu(vectors[0].device):
             return tuple(in_float32(tower) for tower in vectors)
         return tuple(torch.split(in_float32(tower), self._dims, dim=1)[index] for tower in vectors)
 
