@@ -26,9 +26,10 @@ from raysent import models as model
 from raysent.evaluation.probes.features import task_features
 from raysent.evaluation.probes.logistic import ScaledFeatures
 from raysent.evaluation.protocols import fast, fit_probe
-from raysent.evaluation.protocols.fast import FOLD_SEED, NUM_FOLDS, stratified_folds
+from raysent.evaluation.protocols.fast import FOLD_SEED, NUM_FOLDS
 from raysent.evaluation.task import TaskData
 from raysent.evaluation.tasks import load_task
+from raysent.evaluation.units import folds_of_units
 from raysent.kernels.devices import set_matmul_precision
 
 STRENGTHS = tuple(2.0**exponent for exponent in range(9))
@@ -73,7 +74,7 @@ def time_sklearn(
     """Return the seconds of one outer fold times ten, and the accuracy of the fitted folds in percent."""
     scaled = ScaledFeatures(torch.from_numpy(features), torch.arange(len(features)))
     seen = (features - scaled.mean.numpy()) / scaled.scale
-    folds = stratified_folds(data.labels, NUM_FOLDS, seed=FOLD_SEED)
+    folds = folds_of_units(data.labels, NUM_FOLDS, seed=FOLD_SEED)
     seconds, scores = 0.0, []
     for outer in range(outer_folds):
         train = folds != outer

@@ -69,7 +69,8 @@ def test_levels_answer_rows_of_at_least_their_threshold() -> None:
     calibration = calibrate(logs, targets)
     calibrated = calibration(logs)
     confidence, right = np.exp(calibrated.max(axis=1)), calibrated.argmax(axis=1) == targets.labels
-    for threshold, num_rows, num_right in calibration.levels:
+    for threshold, num_rows, num_right, design_effect in calibration.levels:
+        assert design_effect == 1
         is_answered = confidence >= threshold
         assert (is_answered.sum(), right[is_answered].sum()) == (num_rows, num_right)
     assert calibration.levels[-1].num_rows == 250

@@ -13,12 +13,13 @@ import raysent
 from raysent.data.tables import Table
 from raysent.errors import ConfigError, DataError, RaysentError
 from raysent.evaluation.divided import divide_tasks
-from raysent.evaluation.division import divided, draw_rows, near_copies
+from raysent.evaluation.division import divided, draw_rows
 from raysent.evaluation.evaluate import Evaluator
 from raysent.evaluation.members import expand
 from raysent.evaluation.records import Record
 from raysent.evaluation.task import Task, TaskData
 from raysent.evaluation.task_files import OwnTask
+from raysent.evaluation.units import near_copies
 
 WORDS = [
     "red",

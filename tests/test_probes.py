@@ -22,6 +22,7 @@ from raysent.evaluation.probes.relatedness import level_targets
 from raysent.evaluation.probes.results import log_probabilities, predicted_scores
 from raysent.evaluation.protocols import fast, fit_probe
 from raysent.evaluation.task import NO_ROWS, TaskData
+from raysent.evaluation.units import folds_of_units
 from raysent.models.schemes.hash import HashEncoder
 
 
@@ -182,10 +183,10 @@ def test_scaled_features_do_not_depend_on_offset_and_scale():
 def test_folds_are_stratified_and_repeatable():
     """Sizes of folds differ by one row at most, in total and per class."""
     labels = np.repeat([0, 1, 2], [57, 31, 15])
-    folds = fast.stratified_folds(labels, 10, seed=0)
+    folds = folds_of_units(labels, 10, seed=0)
     assert np.ptp(np.bincount(folds)) <= 1
     assert all(np.ptp(np.bincount(folds[labels == label], minlength=10)) <= 1 for label in range(3))
-    assert np.array_equal(folds, fast.stratified_folds(labels, 10, seed=0))
+    assert np.array_equal(folds, folds_of_units(labels, 10, seed=0))
 
 
 def test_nested_folds_cover_every_row_once_and_never_train_on_it():
@@ -205,7 +206,7 @@ def test_nested_equals_single_fits(monkeypatch):
     monkeypatch.setattr(fast, "STRENGTHS", (4.0,))
     features, labels = random_task(150, 8, 3)
     result = fit_probe(features, task_data(labels))
-    folds = fast.stratified_folds(labels, 10, seed=fast.FOLD_SEED)
+    folds = folds_of_units(labels, 10, seed=fast.FOLD_SEED)
     scaled = ScaledFeatures(torch.from_numpy(features), torch.arange(150))
     seen = ((features - scaled.mean.numpy()) / scaled.scale).astype(np.float64)
     fold = result.folds[3]

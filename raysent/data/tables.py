@@ -10,7 +10,8 @@
 
 CSV, TSV and JSON lines may be gzipped. Text is UTF-8, with or without a BOM, or UTF-16 with a BOM; lines may end in
 CRLF; blank lines count for nothing. The first line of CSV and TSV names the columns, unless a table is read without a
-header: then they are named ``0``, ``1``, …. Every value of CSV and TSV is text: "NA" and "" are values.
+header: then they are named ``0``, ``1``, …. Every value of CSV and TSV is text: "NA" is a value, and "" is one too, but
+for a label, which is missing then.
 """
 
 from __future__ import annotations
@@ -68,6 +69,7 @@ class Table:
         class_names: Column -> the names of its classes, for columns that hold numbers of classes.
         has_header: Whether the first line of a CSV or TSV file was taken for the names of the columns.
         places: The row of the file that each row is, for messages, int64; None where all are here.
+        is_typed: Whether values have types; those of CSV and TSV are text.
     """
 
     source: str
@@ -76,6 +78,7 @@ class Table:
     class_names: Mapping[str, list[str]]
     has_header: bool = False
     places: np.ndarray | None = None
+    is_typed: bool = True
 
     def __len__(self) -> int:
         return len(next(iter(self.columns.values()), []))
@@ -237,7 +240,8 @@ def read_table(path: str | Path, *, has_header: bool = True) -> Table:
         for split, start, stop in zip(opened, starts, starts[1:], strict=False)
         if split
     }
-    return Table(name, columns, parts, first.class_names, first.has_header)
+    is_typed = kind not in _DELIMITED
+    return Table(name, columns, parts, first.class_names, first.has_header, is_typed=is_typed)
 
 
 @dataclass(frozen=True)
@@ -643,5 +647,4 @@ def _as_label(value: Any, class_names: Sequence[str] | None) -> str | None:
         value = int(value)
     if class_names is not None and isinstance(value, int):
         return class_names[value] if 0 <= value < len(class_names) else None
-    text = str(value).strip()
-    return None if text.lower() in ("", "nan") else text
+    return str(value).strip() or None

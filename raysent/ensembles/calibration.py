@@ -2,9 +2,11 @@
 
 Both are fitted on validation rows, each predicted by probes and a combination that did not see it; no test row counts.
 A temperature T makes log p(y) proportional to log p(y) / T. A row's confidence is the largest of its probabilities;
-rows of a confidence of at least a threshold are answered.
+rows of a confidence of at least a threshold are answered. Rows that belong together, such as copies, are right or wrong
+together, and count for as many rows as they tell apart.
 
-Source: Guo et al., 2017 (temperature); Geifman and El-Yaniv, 2017 (a threshold for a promised precision).
+Source: Guo et al., 2017 (temperature); Geifman and El-Yaniv, 2017 (a threshold for a promised precision); Korn and
+Graubard, 1998 (the interval of a precision of rows that belong together).
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from raysent.ensembles.measures import CalibrationBin, reliability
 from raysent.ensembles.pools import LOG_ZERO, normalize
 from raysent.errors import ConfigError
 from raysent.evaluation.records import Record
-from raysent.evaluation.targets import Float64, Targets
+from raysent.evaluation.targets import Float64, Int64, Targets
 
 # Bounds of the logarithm of a temperature.
 _MOST_LOG = np.log(20.0)
@@ -37,11 +39,13 @@ class Answered(NamedTuple):
         threshold: Of the confidence.
         num_rows: Rows of at least this confidence.
         num_right: Those of them that are predicted right.
+        design_effect: How many times as large the variance of their precision is as that of as many rows on their own.
     """
 
     threshold: float
     num_rows: int
     num_right: int
+    design_effect: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -137,8 +141,11 @@ def _lower_bound(level: Answered) -> float:
     """Return the lower end of the one-sided interval of Clopper and Pearson of a level's precision."""
     from scipy.stats import beta  # noqa: PLC0415 - a second at the start of every process that trains
 
-    right, wrong = level.num_right, level.num_rows - level.num_right
-    return float(beta.ppf(1 - _CONFIDENCE, right, wrong + 1)) if right else 0.0
+    if not level.num_right:
+        return 0.0
+    right = level.num_right / level.design_effect
+    wrong = (level.num_rows - level.num_right) / level.design_effect
+    return float(beta.ppf(1 - _CONFIDENCE, right, wrong + 1))
 
 
 def calibrate(
@@ -148,7 +155,7 @@ def calibrate(
 
     Args:
         held_out: Log-probabilities of validation rows by fits that did not see them, [rows, classes].
-        targets: Their classes.
+        targets: Their classes, and which rows belong together.
         bins: Of test rows, for the report.
     """
     temperature = fit_temperature(held_out, targets)
@@ -161,9 +168,33 @@ def calibrate(
     # Rows of equal confidence are answered together.
     sizes = np.unique(np.searchsorted(-falling, -falling[sizes - 1], side="right"))
     levels = tuple(
-        Answered(float(falling[size - 1]), int(size), int(num_right[size - 1])) for size in sizes
+        Answered(
+            float(falling[size - 1]),
+            int(size),
+            int(num_right[size - 1]),
+            _design_effect(right[order[:size]], targets.take(order[:size]).units),
+        )
+        for size in sizes.tolist()
     )
     return Calibration(temperature, len(order), levels, bins)
+
+
+def _design_effect(is_right: np.ndarray, units: Int64) -> float:
+    """Return the factor, at least 1, by which the variance of a mean of rows [rows] grows as those of a unit agree.
+
+    Where all rows are right, or all wrong, nothing says how they go together, and they count as one of their unit.
+    """
+    num_rows = len(is_right)
+    if not len(units):
+        return 1.0
+    numbers = np.unique(units, return_inverse=True)[1].reshape(-1)
+    precision = is_right.mean()
+    num_units = int(numbers.max()) + 1
+    if precision in (0, 1) or num_units == 1:
+        return float((np.bincount(numbers) ** 2).sum() / num_rows)
+    totals = np.bincount(numbers, weights=is_right - precision)
+    variance = num_units / (num_units - 1) * (totals**2).sum() / num_rows**2
+    return max(1.0, float(variance * num_rows / (precision * (1 - precision))))
 
 
 def calibrated_reliability(

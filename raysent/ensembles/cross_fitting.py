@@ -1,7 +1,7 @@
 """Cross-fitting: out-of-fold predictions of a method, the basis of its cross-validated score.
 
-Stratified folds with a fixed seed divide the rows. A combination that is fitted on the other folds predicts each fold,
-so a row is never predicted by a combination that saw it.
+Stratified folds with a fixed seed divide the rows, those that belong together as a whole. A combination that is fitted
+on the other folds predicts each fold, so a row is never predicted by a combination that saw it or a copy of it.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from raysent.ensembles.predictions import (
     as_predictions,
     as_targets,
 )
-from raysent.evaluation.protocols.fast import stratified_folds
 from raysent.evaluation.targets import Float64, Int64, Targets
+from raysent.evaluation.units import folds_of_units
 
 NUM_FOLDS = 5
 FOLD_SEED = 2222
@@ -71,10 +71,10 @@ def cross_fit(
 
 
 def held_out(predictions: MemberPredictions, targets: Targets, *, method: str) -> Float64:
-    """Return out-of-fold log-probabilities, float64 [rows, classes]; a single row is predicted by a fit on itself."""
+    """Return out-of-fold log-probabilities, float64 [rows, classes]; a single unit is predicted by a fit on itself."""
     predicted = np.empty(predictions.shape[1:])
     single = np.arange(len(targets))
-    for training, unseen in list(folds_of(targets.labels)) or [(single, single)]:
+    for training, unseen in list(folds_of(targets)) or [(single, single)]:
         combination = fit(
             predictions.take(training), targets.take(training), method=method
         ).combination
@@ -82,16 +82,17 @@ def held_out(predictions: MemberPredictions, targets: Targets, *, method: str) -
     return predicted
 
 
-def folds_of(labels: np.ndarray, *, seed: int = FOLD_SEED) -> Iterator[tuple[Int64, Int64]]:
+def folds_of(targets: Targets, *, seed: int = FOLD_SEED) -> Iterator[tuple[Int64, Int64]]:
     """Yield per fold the rows to fit on and the rows held out, int64; every row is held out once.
 
     Args:
-        labels: The rows' classes, [rows]. Fewer rows than `NUM_FOLDS` make as many folds as rows, a single row none.
+        targets: The rows' classes and units. Fewer units than `NUM_FOLDS` make as many folds as units, a single one
+            none.
         seed: Of the division; folds within a fold need another seed.
     """
-    num_folds = min(NUM_FOLDS, len(labels))
+    folds = folds_of_units(targets.labels, NUM_FOLDS, seed=seed, units=targets.units)
+    num_folds = int(folds.max(initial=0)) + 1
     if num_folds < 2:
         return
-    folds = stratified_folds(labels, num_folds, seed=seed)
     for fold in range(num_folds):
         yield np.flatnonzero(folds != fold), np.flatnonzero(folds == fold)

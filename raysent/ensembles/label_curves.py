@@ -35,9 +35,10 @@ from raysent.evaluation.probes.features import features_of
 from raysent.evaluation.probes.lexical import fit_classifier, full_probe, join_columns
 from raysent.evaluation.probes.logistic import Fits, class_targets
 from raysent.evaluation.probes.results import Probe, log_probabilities
-from raysent.evaluation.protocols.fast import STRENGTHS, stratified_folds, stratified_ranks
+from raysent.evaluation.protocols.fast import STRENGTHS, stratified_ranks
 from raysent.evaluation.targets import Float64, Targets, best_of
 from raysent.evaluation.task import Metric, TaskData
+from raysent.evaluation.units import folds_of_units
 from raysent.models import load as load_model
 from raysent.models.schemes.tfidf import LexicalModel
 from raysent.models.sentence_encoder import SentenceEncoder
@@ -250,6 +251,12 @@ def _draws(labels: np.ndarray, pool: np.ndarray, count: int) -> list[np.ndarray]
     return draws
 
 
+def _folds(data: TaskData, draw: np.ndarray) -> np.ndarray:
+    """Return the fold of each row of a draw, int64 [labels]; rows that belong together are in one."""
+    units = data.units[draw] if len(data.units) else data.units
+    return folds_of_units(data.labels[draw], NUM_FOLDS, seed=SEED, units=units)
+
+
 class _Dense:
     """Fits probes on vectors: all draws of a size at once."""
 
@@ -272,7 +279,7 @@ class _Dense:
             strengths=STRENGTHS,
         )
         places = [np.searchsorted(union, draw) for draw in draws]
-        folds = [stratified_folds(self.data.labels[draw], NUM_FOLDS, seed=SEED) for draw in draws]
+        folds = [_folds(self.data, draw) for draw in draws]
         masks = torch.zeros(len(labels), len(draws) * (NUM_FOLDS + 1), dtype=torch.bool)
         for number, (place, fold) in enumerate(zip(places, folds, strict=True)):
             for left_out in range(NUM_FOLDS + 1):
@@ -316,7 +323,7 @@ class _Lexical:
     def _fit(self, draw: np.ndarray) -> _Fitted:
         features = self._features(draw)
         labels, num_classes = self.data.labels[draw], len(self.data.label_names)
-        folds = stratified_folds(labels, NUM_FOLDS, seed=SEED)
+        folds = _folds(self.data, draw)
         candidates = []
         for strength in STRENGTHS:
             margins = np.empty(
@@ -339,7 +346,7 @@ class _Lexical:
 
     def _probe(self, features: sparse.csr_matrix, labels: np.ndarray, strength: float) -> Probe:
         num_classes = len(self.data.label_names)
-        if len(np.unique(labels)) == 1:
+        if len(np.unique(labels)) < 2:
             outputs = 1 if num_classes == 2 else num_classes
             return Probe(
                 np.zeros((features.shape[1], outputs), np.float32),

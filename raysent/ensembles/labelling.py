@@ -23,9 +23,9 @@ from raysent.ensembles.cross_fitting import cross_fit
 from raysent.ensembles.methods import lexical_method
 from raysent.ensembles.predictions import PredictionsLike, as_predictions
 from raysent.ensembles.task_ensemble import compatible, fold_predictions, num_fitted
-from raysent.evaluation.division import near_copies
 from raysent.evaluation.records import Record
 from raysent.evaluation.targets import Float64, Int64
+from raysent.evaluation.units import near_copies
 from raysent.models.schemes.tfidf import LexicalModel
 
 # Candidates for each row that is wanted, and dimensions in which they are clustered.

@@ -15,6 +15,7 @@ from typing import cast
 
 import numpy as np
 
+from raysent.data.labels import LabelValue, label_value
 from raysent.ensembles.calibration import Calibration, Promise
 from raysent.ensembles.pools import Combination, LogarithmicPool
 from raysent.ensembles.task_ensemble import calibration_of
@@ -64,6 +65,12 @@ class Predictor:
         return self.records[0].label_names
 
     @property
+    def label_values(self) -> tuple[LabelValue, ...]:
+        """The classes as the table has them [classes]: numbers and truth values of such labels, else their names."""
+        kind = self.records[0].label_kind
+        return tuple(label_value(name, kind) for name in self.label_names)
+
+    @property
     def num_columns(self) -> int:
         """Texts of a row: one, or two of pairs."""
         return 1 if self.records[0].kind == "sentence" else 2
@@ -109,29 +116,35 @@ class Predictor:
 
     def answers(
         self, log_probabilities: Float64, threshold: float = 0.0
-    ) -> list[str | None] | list[float]:
-        """Return the name of the most probable class of each row [rows, classes]; of rated pairs the mean rating.
+    ) -> list[LabelValue | None] | list[float]:
+        """Return the most probable class of each row [rows, classes], as the table has it; of rated pairs the rating.
 
-        Rows of a confidence below the threshold have no answer.
+        A rating is the mean of the levels. Rows of a confidence below the threshold have no answer.
         """
         if self.is_scored:
-            scores = predicted_scores(log_probabilities)
-            if (scale := self.records[0].about.get("scale")) is not None:
-                low, high = scale
-                scores = low + (scores - 1) * (high - low) / (len(self.label_names) - 1)
-            found: list[float] = scores.tolist()
-            return found
-        confident = (
-            log_probabilities.max(axis=1, initial=-np.inf) >= np.log(threshold)
-            if threshold
-            else None
-        )
-        names = [self.label_names[best] for best in log_probabilities.argmax(axis=1)]
-        return (
-            [*names]
-            if confident is None
-            else [name if is_sure else None for name, is_sure in zip(names, confident, strict=True)]
-        )
+            return self._scores(log_probabilities)
+        values = self.label_values
+        places = self.classes(log_probabilities, threshold)
+        return [None if place is None else values[place] for place in places]
+
+    def classes(self, log_probabilities: Float64, threshold: float = 0.0) -> list[int | None]:
+        """Return the place of the most probable class of each row; None for rows below the threshold."""
+        best = log_probabilities.argmax(axis=1).tolist()
+        if not threshold:
+            return [*best]
+        is_sure = log_probabilities.max(axis=1, initial=-np.inf) >= np.log(threshold)
+        return [
+            place if is_answered else None for place, is_answered in zip(best, is_sure, strict=True)
+        ]
+
+    def _scores(self, log_probabilities: Float64) -> list[float]:
+        scores = predicted_scores(log_probabilities)
+        scale = self.records[0].about.get("scale")
+        if scale is not None:
+            low, high = scale
+            scores = low + (scores - 1) * (high - low) / (len(self.label_names) - 1)
+        ratings: list[float] = scores.tolist()
+        return ratings
 
     def promise(self, *, coverage: float | None = None, precision: float | None = None) -> Promise:
         """Return the threshold that answers a promised part of new rows, or with a promised precision.

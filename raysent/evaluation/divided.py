@@ -24,15 +24,26 @@ from raysent.data.languages import unspaced_language
 from raysent.data.text_files import open_bytes
 from raysent.errors import ArtifactError, DataError
 from raysent.evaluation.division import divided
-from raysent.evaluation.task import PROBED, AnyData, ProbeTask, Task, TaskData
+from raysent.evaluation.task import NO_ROWS, PROBED, AnyData, ProbeTask, Task, TaskData
 from raysent.evaluation.task_files import OwnTask, forget_tables
+from raysent.evaluation.units import units_of
 from raysent.reading import parse_json
-from raysent.storage import address_of, atomic_write, is_remote, path_below, read_json, write_json
+from raysent.storage import (
+    address_of,
+    atomic_write,
+    content_key,
+    is_remote,
+    path_below,
+    read_json,
+    write_json,
+)
 from raysent.storage.layout import DIVISIONS_FOLDER, ROWS_SUFFIX, TEST_SUFFIX
 
+# Of a division: 2 keeps copies together in the folds that choose, which earlier versions parted.
+_VERSION = 2
 # Of `TaskData`: one value a row, places of rows, and tuples.
 _BY_ROW, _PLACES, _TUPLES = (
-    ("labels", "scores", "folds"),
+    ("labels", "scores", "folds", "units"),
     ("train", "validation", "test"),
     ("label_names", "scale"),
 )
@@ -67,13 +78,14 @@ def _divide(folder: Path, task: Task, data_dir: Path | None, *, ranks: bool) -> 
     has_test_file = isinstance(task, ProbeTask) and task.has_test_file
     if task.scoring not in PROBED or has_test_file or not (task.files or isinstance(task, OwnTask)):
         return task
-    given, saved, place = (
-        task.load(data_dir),
-        _saved_division(folder, task.name),
-        path_below(folder / DIVISIONS_FOLDER, task.name),
-    )
-    assert isinstance(given, TaskData)
-    data = divided(given)
+    rows = task.load(data_dir)
+    assert isinstance(rows, TaskData)
+    data = divided(rows)
+    saved = _saved_division(folder, task.name)
+    place = path_below(folder / DIVISIONS_FOLDER, task.name)
+    version = _VERSION if saved is None else saved.get("version", 1)
+    if version < _VERSION:
+        data = replace(data, units=NO_ROWS)
     if saved is not None and saved["row_hash"] != data.row_hash:
         raise DataError(
             f"{data.task}: must have the {saved['num_rows']} rows that {address_of(folder)} divided into train and "
@@ -88,6 +100,7 @@ def _divide(folder: Path, task: Task, data_dir: Path | None, *, ranks: bool) -> 
         "row_hash": data.row_hash,
         "num_rows": len(data),
         "ranks": saved["ranks"] if saved else ranks,
+        "version": version,
     }
     write_json(Path(f"{place}.json"), {**known, "is_scored": data.is_scored})
     return divided_tasks(folder)[task.name]
@@ -110,11 +123,19 @@ def _joined(place: Path, row_hash: str, *_: object) -> TaskData:
         read_rows(Path(f"{place}{suffix}")) for suffix in (ROWS_SUFFIX, TEST_SUFFIX)
     )
     others = np.setdiff1d(np.arange(len(kept) + len(tests)), tests.test)
-    labels, scores, folds = (
+    labels, scores, folds, units = (
         np.concatenate([getattr(kept, name), getattr(tests, name)]) for name in _BY_ROW
     )
     texts = tuple(one + other for one, other in zip(kept.sentences, tests.sentences, strict=True))
-    rows = replace(kept, sentences=texts, labels=labels, scores=scores, folds=folds, part_of="")
+    rows = replace(
+        kept,
+        sentences=texts,
+        labels=labels,
+        scores=scores,
+        folds=folds,
+        units=units,
+        part_of="",
+    )
     rows = rows.select(np.argsort(np.concatenate([others, tests.test])))
     data = replace(
         rows, train=others[kept.train], validation=others[kept.validation], test=tests.test
@@ -122,6 +143,26 @@ def _joined(place: Path, row_hash: str, *_: object) -> TaskData:
     if data.row_hash != row_hash:
         raise _not_rows(f"{place}{TEST_SUFFIX}")
     return data
+
+
+def kept_divisions(folder: Path) -> list[str]:
+    """Return a line about each task that an earlier version divided in a run's folder otherwise than this one would."""
+    lines = []
+    for name, task in divided_tasks(folder).items():
+        saved = _saved_division(folder, name)
+        if saved is None or saved.get("version", 1) >= _VERSION:
+            continue
+        data = task.load()
+        assert isinstance(data, TaskData)
+        trained = np.union1d(data.train, data.validation)
+        texts = [[column[row] for row in trained.tolist()] for column in data.sentences]
+        num_copies = len(trained) - len(np.unique(units_of(texts)))
+        if num_copies:
+            lines.append(
+                f"{name}: an earlier version divided its rows, and the run keeps its folds, which may part "
+                f"{num_copies} copies and near-copies from the rows that they repeat; another run keeps them together"
+            )
+    return lines
 
 
 def is_ranked_by_other_rows(folder: Path, task: Task, load: Callable[[Task], AnyData]) -> bool:
@@ -167,6 +208,7 @@ def save_rows(path: Path, tasks: Sequence[TaskData]) -> None:
                 "sentences": len(data.sentences),
                 "columns": list(columns),
                 "num_rows": len(data),
+                "units_hash": content_key(data.units.tolist()),
             }
             rows = zip(*data.sentences, *columns.values(), strict=True)
             stream.writelines(
@@ -189,6 +231,7 @@ def read_rows(path: str | Path) -> list[TaskData]:
                 num_texts, names, row_hash = (
                     about.pop(name) for name in ("sentences", "columns", "row_hash")
                 )
+                units_hash = about.pop("units_hash", None)  # earlier versions had no units
                 columns: list[list[Any]] = [[] for _ in range(num_texts + len(names))]
                 for row in islice(stream, about.pop("num_rows")):
                     for column, value in zip(columns, parse_json(row), strict=True):
@@ -198,7 +241,8 @@ def read_rows(path: str | Path) -> list[TaskData]:
                 for name, column in zip(names, columns[num_texts:], strict=True):
                     about[name] = np.array(column, np.float64 if name == "scores" else np.int64)
                 found.append(TaskData(sentences=tuple(columns[:num_texts]), **about))
-                if found[-1].row_hash != row_hash:
+                has_other_units = content_key(found[-1].units.tolist()) != units_hash
+                if found[-1].row_hash != row_hash or (units_hash and has_other_units):
                     raise ValueError("other rows than were written")
     except (OSError, TypeError, KeyError, ValueError, AttributeError):
         raise _not_rows(path) from None

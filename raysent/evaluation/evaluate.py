@@ -12,11 +12,13 @@ import contextlib
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from raysent.data.unicode_form import OF_NEW, is_in_form
 from raysent.errors import ArtifactError
 from raysent.evaluation.baselines import LEXICAL, baselines_of
 from raysent.evaluation.bootstrap import score_interval
@@ -35,6 +37,7 @@ from raysent.evaluation.records import (
     Record,
     SimilarityScore,
     costs_of,
+    has_record,
     library_versions,
     read_record,
     read_score,
@@ -53,7 +56,15 @@ from raysent.evaluation.retrieval import (
 from raysent.evaluation.retrieval import VERSION as RETRIEVAL_VERSION
 from raysent.evaluation.similarity import VERSION as SIMILARITY_VERSION
 from raysent.evaluation.similarity import score_sets
-from raysent.evaluation.task import PROBED, AnyData, RetrievalData, SimilarityData, Task, TaskData
+from raysent.evaluation.task import (
+    NO_ROWS,
+    PROBED,
+    AnyData,
+    RetrievalData,
+    SimilarityData,
+    Task,
+    TaskData,
+)
 from raysent.evaluation.tasks import resolve_tasks
 from raysent.models import load as load_model
 from raysent.models.schemes import split_path
@@ -61,7 +72,7 @@ from raysent.models.schemes.tfidf import LexicalModel
 from raysent.models.sentence_encoder import SentenceEncoder
 from raysent.parallel import Progress
 from raysent.progress import messages
-from raysent.storage import cache_folder, content_key
+from raysent.storage import address_of, cache_folder, content_key
 
 # Path -> encoder.
 Load = Callable[[str], SentenceEncoder]
@@ -200,6 +211,7 @@ class Evaluator:
             protocol = DIVIDED
         if protocol == DIVIDED:
             data = [divided(rows) if isinstance(rows, TaskData) else rows for rows in data]
+        data = [self._as_scored_before(members, rows, protocol) for rows in data]
         jobs = self._in_time([_job(member, rows, protocol) for member in members for rows in data])
         results = [self._read(job) for job in jobs]
         missing = [place for place, result in enumerate(results) if result is None]
@@ -217,6 +229,22 @@ class Evaluator:
             self.progress("done", len(jobs), len(jobs))
         ordered = iter([result for result in results if result is not None])
         return {member: [next(ordered) for _ in tasks] for member in members}
+
+    def _as_scored_before(self, members: Sequence[Member], data: AnyData, protocol: str) -> AnyData:
+        """Return a task's rows as an earlier version divided them where its records of them are in the folder."""
+        if not isinstance(data, TaskData) or not len(data.units):
+            return data
+        earlier = replace(data, units=NO_ROWS)
+        for member in members:
+            folder = record_folder(self.output / member.folder, protocol)
+            if has_record(folder, data.task, key=_job(member, earlier, protocol).key):
+                messages.print(
+                    f"{data.task}: an earlier version scored it in {address_of(self.output)}, and its folds are kept, "
+                    "which may part copies; another output keeps copies together",
+                    soft_wrap=True,
+                )
+                return earlier
+        return data
 
     def _in_time(self, jobs: list[Job]) -> list[Job]:
         """Return jobs of which those of models without vectors share the time."""
@@ -241,7 +269,8 @@ class Evaluator:
             with contextlib.suppress(ArtifactError):  # a damaged record is made again
                 result = _kept_result(folder, job)
             if result is not None:
-                if folder != own:
+                result, is_changed = _of_kind(result, job.data)
+                if folder != own or is_changed:
                     _write(own, job, result)
                 return result
         return None
@@ -264,17 +293,38 @@ class Evaluator:
             self.progress(f"{job.member.name}: {job.data.task}", done, total)
 
 
+def _of_kind(result: Result, data: AnyData) -> tuple[Result, bool]:
+    """Return a record with the type of a task's labels, which earlier versions did not record, and if it is new."""
+    if not isinstance(result, Record) or not isinstance(data, TaskData):
+        return result, False
+    if result.label_kind == data.label_kind:
+        return result, False
+    return replace(result, label_kind=data.label_kind), True
+
+
 def _job(member: Member, data: AnyData, protocol: str) -> Job:
     settings: object
     if isinstance(data, TaskData):
-        settings = PROTOCOLS[protocol].settings() | (
-            {"joins": True} if _trains_on_validation(data, protocol) else {}
-        )
+        settings = _settings(member, data, protocol)
     elif isinstance(data, RetrievalData):
         protocol, settings = RETRIEVAL, RETRIEVAL_VERSION
     else:
         protocol, settings = SIMILARITY, SIMILARITY_VERSION
     return Job(member, data, protocol, content_key(member.key, data.row_hash, protocol, settings))
+
+
+def _settings(member: Member, data: TaskData, protocol: str) -> dict[str, object]:
+    """Return what a record depends on beside the model and the rows; what no row needs is left out."""
+    settings = PROTOCOLS[protocol].settings()
+    if _trains_on_validation(data, protocol):
+        settings["joins"] = True
+    if len(data.units):
+        settings["units"] = data.units.tolist()
+    # Of names that other versions knew too: they read such text otherwise.
+    texts = chain.from_iterable(data.sentences)
+    if member.path in LEXICAL and not all(is_in_form(text, OF_NEW) for text in texts):
+        settings["unicode_form"] = OF_NEW
+    return settings
 
 
 def _trains_on_validation(data: TaskData, protocol: str) -> bool:
@@ -411,10 +461,12 @@ def _run_probe(job: Job, data: TaskData, encoder: SentenceEncoder) -> Record:
         kind=data.kind,
         protocol=job.protocol,
         label_names=data.label_names,
+        label_kind=data.label_kind,
         row_hash=data.row_hash,
         key=job.limited_key or job.key if result.limited else job.key,
         labels=data.labels,
         scores=data.scores,
+        units=data.units,
         metric=data.metric,
         validation=result.validation,
         test=result.test,

@@ -22,12 +22,14 @@ from typing import Any, ClassVar, TypeVar
 import numpy as np
 
 from raysent import __version__
+from raysent.data.labels import LabelKind
 from raysent.errors import ArtifactError
 from raysent.evaluation.bootstrap import Interval
 from raysent.evaluation.members import model_folder, part_paths
 from raysent.evaluation.probes.results import FoldResult, Probe
 from raysent.evaluation.targets import Targets
 from raysent.evaluation.task import Metric
+from raysent.evaluation.units import EACH_ROW
 from raysent.models import TENSORS_FILE
 from raysent.storage import (
     address_of,
@@ -124,6 +126,8 @@ class Record:
         about: Settings, 95 % interval of `test`, versions, seconds, the model's costs, and `TaskData.scale`.
         arrays: What a model without vectors of a fixed size needs to predict, such as its vocabulary.
         metric: What counts, for tasks with classes.
+        units: Which rows belong together, int64 [rows], as of `TaskData`; empty in records of earlier versions.
+        label_kind: The type of the labels, which answers have; text in records of earlier versions.
     """
 
     model: str
@@ -144,11 +148,13 @@ class Record:
     about: Mapping[str, Any]
     arrays: Mapping[str, np.ndarray] = field(default_factory=dict)
     metric: Metric = "accuracy"
+    units: np.ndarray = field(default_factory=lambda: EACH_ROW)
+    label_kind: LabelKind = "text"
 
     @property
     def targets(self) -> Targets:
         """What predictions of the rows are scored against."""
-        return Targets(self.labels, self.scores, self.metric)
+        return Targets(self.labels, self.scores, self.metric, self.units)
 
     @property
     def score(self) -> Score:
@@ -360,6 +366,7 @@ def write_record(folder: Path, record: Record) -> None:
         "probe_weights": record.probe.weights,
         "probe_intercepts": record.probe.intercepts,
     }
+    arrays |= {"units": record.units} if len(record.units) else {}
     arrays |= {f"{_MODEL_ARRAYS}{name}": value for name, value in record.arrays.items()}
     for number, fold in enumerate(record.folds):
         arrays |= {f"fold{number}_{name}": getattr(fold, name) for name in _OF_FOLD}
@@ -375,6 +382,7 @@ def write_record(folder: Path, record: Record) -> None:
         **plain,
         "metric": record.metric,
         "label_names": list(record.label_names),
+        "label_kind": record.label_kind,
     }
     about |= {**strengths, **record.about, ARRAYS_KEY: file_sha256(arrays_path)}
     write_json(path_below(folder, f"{record.task}.json"), about)
@@ -472,6 +480,15 @@ def _check_shapes(record: Record) -> None:
         raise ValueError("a probe must have an intercept for each output")
 
 
+def has_record(folder: Path, task: str, *, key: str) -> bool:
+    """Return whether a folder holds a record of a key, without reading its arrays."""
+    try:
+        about = read_json(folder / f"{task}.json")
+        return bool(about["kind_of_file"] == KIND and about["key"] == key)
+    except (ArtifactError, KeyError, TypeError):
+        return False
+
+
 def _record(about: dict[str, Any], arrays: dict[str, np.ndarray]) -> Record:
     folds = tuple(
         FoldResult(**{name: arrays[f"fold{number}_{name}"] for name in _OF_FOLD}, strength=strength)
@@ -480,10 +497,12 @@ def _record(about: dict[str, Any], arrays: dict[str, np.ndarray]) -> Record:
     return Record(
         **{name: about[name] for name in _PLAIN},
         label_names=tuple(about["label_names"]),
+        label_kind=about.get("label_kind", "text"),
         # Records of earlier versions measure accuracy besides only where it is not what counts.
         metric=about.get("metric", "macro_f1" if "accuracy" in about["measures"] else "accuracy"),
         labels=arrays["labels"],
         scores=arrays["scores"],
+        units=arrays.get("units", EACH_ROW),
         folds=folds,
         probe=Probe(arrays["probe_weights"], arrays["probe_intercepts"], about["probe_strength"]),
         about={name: about[name] for name in _ABOUT}

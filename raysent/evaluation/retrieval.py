@@ -30,6 +30,7 @@ from raysent.evaluation.records import (
     score_of,
 )
 from raysent.evaluation.task import RetrievalData
+from raysent.evaluation.units import by_first_row, near_copies
 from raysent.models.codes import pack_bits
 from raysent.models.schemes.bm25 import Bm25Index, Bm25Model
 from raysent.models.sentence_encoder import SentenceEncoder, normalize_rows
@@ -212,7 +213,11 @@ def fit_weight(vectors: Ranking, words: Ranking, data: RetrievalData) -> tuple[f
     """
     fused = (fuse(vectors, words, weight=weight) for weight in WEIGHTS)
     values = np.stack([measure(one, data)[:, 0] for one in fused])  # [weights, queries]
-    folds = np.random.default_rng(0).permutation(values.shape[1]) % _NUM_FOLDS
+    # A query and its near-copies are held out together.
+    units = by_first_row(near_copies([data.queries[query] for query in vectors.queries.tolist()]))
+    folds = (np.random.default_rng(0).permutation(int(units.max(initial=-1)) + 1) % _NUM_FOLDS)[
+        units
+    ]
     held_out = np.zeros(values.shape[1])
     for fold in np.unique(folds):
         others = values[:, folds != fold]

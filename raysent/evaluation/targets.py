@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from raysent.evaluation.probes.results import macro_f1, pearson, predicted_scores
 from raysent.evaluation.task import NO_SCORES, Metric, TaskData
+from raysent.evaluation.units import EACH_ROW
 
 Float64 = npt.NDArray[np.float64]
 Int64 = npt.NDArray[np.int64]
@@ -33,16 +34,18 @@ class Targets:
         scores: Ratings, float64 [rows]; empty for other tasks. The expected rating, sum over k of k p(k), is correlated
             with them.
         metric: What counts, for tasks with classes.
+        units: Which rows belong together, int64 [rows], see `units`; empty where each row is one of its own.
     """
 
     labels: Int64
     scores: Float64 = field(default_factory=lambda: NO_SCORES)
     metric: Metric = "accuracy"
+    units: Int64 = field(default_factory=lambda: EACH_ROW)
 
     @classmethod
     def of(cls, data: TaskData) -> Self:
         """Return the targets of all rows of a task."""
-        return cls(data.labels, data.scores, data.metric)
+        return cls(data.labels, data.scores, data.metric, data.units)
 
     def __len__(self) -> int:
         """Return the number of rows."""
@@ -56,7 +59,10 @@ class Targets:
     def take(self, rows: np.ndarray | slice) -> Self:
         """Return the targets of some rows, given as indices, a mask [rows] or a slice."""
         return type(self)(
-            self.labels[rows], self.scores[rows] if self.is_scored else self.scores, self.metric
+            self.labels[rows],
+            self.scores[rows] if self.is_scored else self.scores,
+            self.metric,
+            self.units[rows] if len(self.units) else self.units,
         )
 
     def values(self, log_probabilities: np.ndarray) -> Float64:

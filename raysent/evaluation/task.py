@@ -11,6 +11,7 @@ from typing import Literal
 
 import numpy as np
 
+from raysent.data.labels import LabelKind
 from raysent.errors import DataError
 from raysent.storage import content_key
 
@@ -42,6 +43,7 @@ class TaskData:
         split: "nested" has no given split and is scored by nested cross-validation; "train-test" chooses by
             cross-validation within train; "train-validation-test" uses the three splits as given.
         label_names: The names of the classes [classes].
+        label_kind: The type of the labels, which answers have.
         sentences: One list of sentences [rows] per column: one column, or two for pairs.
         labels: The class of each row, int64 [rows]; for scored pairs the nearest rating level.
         train: Rows of the given train split, int64; empty where a protocol draws folds from all rows.
@@ -51,6 +53,8 @@ class TaskData:
         scale: The scores that the first and the last rating level stand for, where ratings were mapped to the levels.
         folds: Where the task gives them, the fold of each row from 0, int64 [rows], for cross-validation; else empty,
             and the protocol draws them.
+        units: Which rows belong together, int64 [rows], see `units`: no division parts them; empty where each row is
+            one of its own, as of published protocols.
         metric: What counts, for tasks with classes.
         is_drawn: Whether `division.divided` drew the test rows.
         has_drawn_validation: Whether the validation rows were drawn one by one of those that may train, without copies
@@ -70,10 +74,12 @@ class TaskData:
     scores: np.ndarray = field(default_factory=lambda: NO_SCORES)
     scale: tuple[float, float] | None = None
     folds: np.ndarray = field(default_factory=lambda: NO_ROWS)
+    units: np.ndarray = field(default_factory=lambda: NO_ROWS)
     metric: Metric = "accuracy"
     is_drawn: bool = False
     has_drawn_validation: bool = False
     part_of: str = ""
+    label_kind: LabelKind = "text"
 
     def __len__(self) -> int:
         """Return the number of rows."""
@@ -87,6 +93,7 @@ class TaskData:
             labels=self.labels[rows],
             scores=self.scores[rows] if self.is_scored else self.scores,
             folds=self.folds[rows] if len(self.folds) else self.folds,
+            units=self.units[rows] if len(self.units) else self.units,
             train=NO_ROWS,
             validation=NO_ROWS,
             test=NO_ROWS,

@@ -408,14 +408,12 @@ class _Service:
         if len({len(row) for row in rows}) > 1:
             raise HTTPException(400, "input: must be texts, or pairs of texts, of one kind")
         found = await self._run((predictor.task, len(rows[0])), rows)
-        labels, names = predictor.answers(found, threshold), list(predictor.label_names)
-        probabilities = np.exp(found).tolist()
         return JSONResponse(
             {
                 "task": predictor.task,
-                "classes": names,
-                "labels": labels,
-                "probabilities": probabilities,
+                "classes": list(predictor.label_values),
+                "labels": predictor.answers(found, threshold),
+                "probabilities": np.exp(found).tolist(),
             }
         )
 

@@ -27,6 +27,7 @@ from typing import Literal, get_args
 import numpy as np
 
 from raysent.data import read_lines
+from raysent.data.same_text import as_read
 from raysent.data.tables import check_texts, is_table, read_table
 from raysent.errors import ArtifactError, ConfigError, DataError
 from raysent.evaluation.fusion import DEPTH, Ranking, fuse
@@ -333,4 +334,7 @@ def read_queries(file: str) -> list[str]:
     name = "text" if "text" in table.columns and "query" not in table.columns else "query"
     values = [value for value in table.column(name, key="query") if value is not None]
     check_texts(values, source=table.source, column=f"query '{name}'", kinds=(str, int, float))
-    return [text for text in dict.fromkeys(map(str, values)) if text.strip()]
+    queries: dict[str, str] = {}
+    for value in values:
+        queries.setdefault(as_read(str(value)), str(value))
+    return [query for query in queries.values() if query.strip()]

@@ -15,6 +15,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from raysent.data.labels import LabelValue
 from raysent.errors import ConfigError, DataError, RaysentError
 from raysent.kernels.devices import default_device, set_matmul_precision
 from raysent.parallel import lock_for_forks, map_in_processes
@@ -189,8 +190,11 @@ class SentenceEncoder(ABC):
         """The tasks that it can predict: those it was evaluated on; of an ensemble those it was made on."""
         return list(self.predictors)
 
-    def predict(self, *texts: Texts, task: str | None = None) -> list[str] | list[float]:
-        """Return the name of each row's most probable class; of rated pairs its score, on the scale of the task.
+    def predict(self, *texts: Texts, task: str | None = None) -> list[LabelValue] | list[float]:
+        """Return each row's most probable class; of rated pairs its score, on the scale of the task.
+
+        A class is what the table has: a whole number where its labels are whole numbers. Of a model of an earlier
+        version it is always text.
 
         Args:
             texts: The texts [rows]; two such sequences for a task of pairs. One string is one row. The task's name may
@@ -203,7 +207,8 @@ class SentenceEncoder(ABC):
             ArtifactError: If a record that the model predicts with is missing or was replaced since.
         """
         predictor, columns = self._split(texts, task)
-        answers: list[str] | list[float] = predictor.answers(predictor.log_probabilities(columns))
+        logs = predictor.log_probabilities(columns)
+        answers: list[LabelValue] | list[float] = predictor.answers(logs)
         return answers
 
     def predict_proba(self, *texts: Texts, task: str | None = None) -> npt.NDArray[np.float64]:

@@ -10,6 +10,7 @@ from tempfile import TemporaryDirectory
 import numpy as np
 import pandas as pd
 
+from raysent.data.labels import label_value
 from raysent.ensembles.ensemble import load_predicting
 from raysent.ensembles.labelling import next_rows, out_of_fold, suspicion
 from raysent.ensembles.predictor import Predictor, find_predictor
@@ -155,15 +156,33 @@ def _suspects(
     labels, best = data.labels[rows], predictions.argmax(axis=1)
     order = np.argsort(-suspicion(predictions, labels), kind="stable")
     places = np.array([row for row, name in enumerate(given.labels) if name is not None])[rows]
-    predicted, probability = (np.full(len(given.table), fill, dtype=object) for fill in ("", None))
-    predicted[places] = np.array(data.label_names, dtype=object)[best]
+    predicted = np.full(len(given.table), None if given.table.is_typed else "", dtype=object)
+    probability = np.full(len(given.table), None, dtype=object)
+    predicted[places] = _labels_of(data, given)[best]
     probability[places] = np.exp(predictions[np.arange(len(rows)), labels]).round(4)
     frame = _frame(given).assign(**{PREDICTED: predicted, PROBABILITY: probability})
     return _ordered(frame, places[order]), int((best != labels)[order[:num_rows]].sum())
 
 
+def _labels_of(data: TaskData, given: LabelTable) -> np.ndarray:
+    """Return the classes as the table writes them [classes], objects."""
+    if not given.table.is_typed:
+        return np.array(data.label_names, dtype=object)
+    values = np.empty(len(data.label_names), dtype=object)
+    values[:] = [label_value(name, data.label_kind) for name in data.label_names]
+    return values
+
+
 def _frame(given: LabelTable) -> pd.DataFrame:
-    labels = ["" if name is None else name for name in given.labels]
+    """Return the table with its own values; a row without a label has an empty one, of the type of the others."""
+    has_numbers_of_classes = given.label in given.table.class_names
+    written = given.labels
+    if given.label in given.table.columns and not has_numbers_of_classes:
+        written = given.table.columns[given.label]
+    empty = "" if all(isinstance(value, str | None) for value in written) else None
+    labels = [
+        empty if name is None else value for name, value in zip(given.labels, written, strict=True)
+    ]
     return pd.DataFrame({**given.table.columns, given.label: labels}, dtype=object)
 
 

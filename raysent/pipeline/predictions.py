@@ -41,6 +41,8 @@ BLOCK_ROWS = 4096
 PREDICTED = "predicted"
 _TEXT = "text"
 _FORMS = (".csv", ".tsv", ".jsonl", ".parquet")
+# Those whose values have types.
+_TYPED_FORMS = _FORMS[2:]
 # The types of Parquet columns whose first block has no value.
 _EMPTY = {pa.null(): pa.string(), pa.list_(pa.null()): pa.list_(pa.string())}
 # Digits of a probability in a file.
@@ -100,7 +102,9 @@ def predict(  # noqa: PLR0913 - the options of the command
 ) -> Predicted:
     """Write the rows of a file with the label that a model predicts for each, in a column ``predicted``.
 
-    Rows are read, predicted and written in blocks, so memory is bounded; the output appears whole or not at all.
+    Labels are as the table has them that the model was made on: text, or in ``.jsonl`` and ``.parquet`` numbers and
+    truth values where its labels are such. Rows are read, predicted and written in blocks, so memory is bounded; the
+    output appears whole or not at all.
 
     Args:
         model: A sweep, whose best model predicts; an ensemble; or a training or trial that was evaluated on the task.
@@ -144,13 +148,14 @@ def predict(  # noqa: PLR0913 - the options of the command
     taken = next((one for one in answerer.names if one in opened.names), None)
     if taken is not None:
         raise DataError(f"{name}: must have no column '{taken}', which the output adds; rename it")
+    is_typed = str(output).lower().endswith(_TYPED_FORMS)
     counts, num_rows, num_answered = Counter[str](), 0, 0
     with ExitStack() as stack:
         bar = stack.enter_context(ProgressLines(is_quiet=not progress or output is None))
         write = stack.enter_context(writing(output, [*opened.names, *answerer.names]))
         for block, logs in _predicted(answerer, opened.blocks, address):
             answers = answerer.columns(logs)
-            write([*block.values, *answers])
+            write([*block.values, *(answerer.typed(answers) if is_typed else answers)])
             num_rows += len(block.texts[0])
             num_answered += sum(one is not None for one in answers[0])
             if not answerer.first.is_scored:
@@ -233,9 +238,20 @@ class _Answerer:
             answers: list[Any] = [
                 [self.labels[place] for place in np.flatnonzero(row > 0.5)] for row in yes
             ]
+        elif self.first.is_scored:
+            answers = list(self.first.answers(logs[0]))
         else:
-            answers = list(self.first.answers(logs[0], self.threshold))
+            places = self.first.classes(logs[0], self.threshold)
+            answers = [None if place is None else self.labels[place] for place in places]
         return [answers, *(np.round(yes, _DIGITS).T.tolist() if self.shows_probabilities else ())]
+
+    def typed(self, columns: list[list[Any]]) -> list[list[Any]]:
+        """Return what `columns` returned with labels as the table has them that the model was made on."""
+        if self.is_multilabel or self.first.is_scored:
+            return columns
+        values = dict(zip(self.first.label_names, self.first.label_values, strict=True))
+        answers, *others = columns
+        return [[None if name is None else values[name] for name in answers], *others]
 
 
 def _predict_block(block: _Block, answerer: _Answerer) -> list[Float64]:

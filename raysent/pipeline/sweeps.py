@@ -26,7 +26,12 @@ from raysent.ensembles import (
 from raysent.ensembles.combining import combine
 from raysent.errors import BudgetError, ConfigError
 from raysent.evaluation.baselines import baselines_of
-from raysent.evaluation.divided import divide_tasks, divided_tasks, save_rows
+from raysent.evaluation.divided import (
+    divide_tasks,
+    divided_tasks,
+    kept_divisions,
+    save_rows,
+)
 from raysent.evaluation.evaluate import Evaluator, MapJobs
 from raysent.evaluation.members import expand as expand_names
 from raysent.evaluation.members import model_folder
@@ -581,6 +586,8 @@ def _tasks_of(folder: Path, options: Mapping[str, Any], data: Path | None) -> li
         known.get(name, spec) for name, spec in zip(options.get("names", specs), specs, strict=True)
     ]
     found = resolve_tasks(named, data, scorings=VALIDATED, default={"accuracy"})
+    for line in kept_divisions(folder):
+        messages.print(line, soft_wrap=True)
     return divide_tasks(folder, [(task, data) for task in found])
 
 

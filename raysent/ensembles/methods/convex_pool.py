@@ -120,7 +120,7 @@ def convex_pool(
 ) -> tuple[LogarithmicPool, Diagnostics]:
     """Weights of minimal penalised NLL, certified; cross-fitting chooses the penalty."""
     allowed, kept = _allowed(predictions, targets)
-    strength = choose_strength(kept, targets.labels)
+    strength = choose_strength(kept, targets)
     pull = Pull.to_equal(kept.shape[0], strength)
     return _fitted(allowed, kept, targets, pull, chosen_strength=strength)
 
@@ -171,9 +171,10 @@ def _fitted(
     return LogarithmicPool(weights), diagnostics
 
 
-def choose_strength(predictions: MemberPredictions, labels: np.ndarray) -> float:
-    """Return the strength of least cross-fitted NLL; the strongest if there is a single row."""
+def choose_strength(predictions: MemberPredictions, targets: Targets) -> float:
+    """Return the strength of least cross-fitted NLL; the strongest if there is a single unit of rows."""
     members, _, classes = predictions.shape
+    labels = targets.labels
     most = max(1, MAX_READ_FOR_STRENGTH // (members * classes))
     totals = np.zeros(len(STRENGTHS))
     for training, held_out in folds_of(labels, seed=SEED):

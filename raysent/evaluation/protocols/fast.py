@@ -18,8 +18,8 @@ trained and untrained models. Final fits stop within 1e-7.
 Under `fast/divided` a nested task is divided into train and test first. Ensembles and sweeps, which choose among
 models, use it for such tasks.
 
-Ties go to the C of the lowest log loss. Folds are drawn with a fixed seed from the labels alone, so all models share
-them.
+Ties go to the C of the lowest log loss. Folds are drawn with a fixed seed from the labels and from which rows belong
+together (`evaluation.units`), so all models share them.
 
 Differs: nested cross-validation in scikit-learn and SentEval draws new inner folds inside every outer fold.
 """
@@ -47,6 +47,7 @@ from raysent.evaluation.probes.results import (
 )
 from raysent.evaluation.targets import Targets, best_of
 from raysent.evaluation.task import TaskData
+from raysent.evaluation.units import folds_of_units
 
 NUM_FOLDS = 10
 FOLD_SEED = 1111
@@ -128,19 +129,6 @@ def fit_rows(fits: Solver, data: TaskData) -> ProbeResult:
             return _fit_given_splits(fits, data)
 
 
-def stratified_folds(labels: np.ndarray, num_folds: int, *, seed: int) -> np.ndarray:
-    """Return the fold of each row, int64 [rows]; every class is spread evenly, in an order drawn from the seed."""
-    generator = np.random.default_rng(seed)
-    folds = np.empty(len(labels), dtype=np.int64)
-    num_assigned = 0
-    for label in np.unique(labels):
-        rows = generator.permutation(np.flatnonzero(labels == label))
-        folds[rows] = (np.arange(len(rows)) + num_assigned) % num_folds
-        # The next class continues where this one ends, so that the sizes of folds differ by at most one.
-        num_assigned += len(rows)
-    return folds
-
-
 def stratified_ranks(labels: np.ndarray, generator: np.random.Generator) -> np.ndarray:
     """Return a rank for each row, float64 [rows]: by rising ranks, classes alternate in their proportions."""
     ranks = np.empty(len(labels))
@@ -165,8 +153,9 @@ def fold_numbers(data: TaskData, rows: np.ndarray) -> tuple[np.ndarray, int]:
     """Return the fold of each of some rows, int64 [rows], and the number of folds: the task's own, or drawn."""
     if len(data.folds):
         return data.folds[rows], int(data.folds[rows].max()) + 1
-    num_folds = min(NUM_FOLDS, len(rows))
-    return stratified_folds(data.labels[rows], num_folds, seed=FOLD_SEED), num_folds
+    units = data.units[rows] if len(data.units) else data.units
+    folds = folds_of_units(data.labels[rows], NUM_FOLDS, seed=FOLD_SEED, units=units)
+    return folds, int(folds.max()) + 1
 
 
 def _fit_nested(fits: Solver, data: TaskData) -> ProbeResult:

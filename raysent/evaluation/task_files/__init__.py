@@ -51,11 +51,11 @@ from raysent.evaluation.task_files.columns import (
     text_columns,
 )
 from raysent.evaluation.task_files.division import (
-    SPLIT_NAMES,
     Division,
     divide,
     division_warnings,
     known_splits,
+    split_name,
 )
 from raysent.evaluation.task_files.queries import (
     beir_files,
@@ -438,7 +438,7 @@ def _cached_table(
     if isinstance(path, str):
         return read_table(path, has_header=has_header)
     tables = {part: read_table(one, has_header=has_header) for part, one in path}
-    unknown = next((part for part in tables if part.lower() not in SPLIT_NAMES), None)
+    unknown = next((part for part in tables if split_name(part) is None), None)
     if unknown is not None:
         raise ConfigError(
             f"{path[0][1]}: path: must name train, validation and test; given '{unknown}'"
@@ -456,7 +456,10 @@ def _cached_table(
         name: [value for table in tables.values() for value in table.columns[name]]
         for name in first.columns
     }
-    return Table(first.source, columns, parts, first.class_names, first.has_header)
+    is_typed = all(table.is_typed for table in tables.values())
+    return Table(
+        first.source, columns, parts, first.class_names, first.has_header, is_typed=is_typed
+    )
 
 
 @lru_cache(maxsize=64)
@@ -478,7 +481,9 @@ def _read_rows(task: OwnTask) -> Rows:
     table, unlabelled = labelled_rows(table, columns)
     texts = tuple(table.texts(name, key="text") for name in columns.texts)
     warnings = unlabelled + _text_warnings(table, texts)
-    names, labels, scores, scale, notes = read_targets(settings, table, columns, only=task.only)
+    targets = read_targets(settings, table, columns, only=task.only)
+    labels, is_scored = targets.labels, targets.scores is not None
+    warnings += targets.warnings
     groups = None if columns.group is None else as_labels(table.column(columns.group, key="group"))
     division = divide(
         settings,
@@ -487,35 +492,37 @@ def _read_rows(task: OwnTask) -> Rows:
         texts=texts,
         labels=labels,
         strata=strata_of(settings, table, columns, labels),
-        is_scored=scores is not None,
+        is_scored=is_scored,
         groups=groups,
     )
     warnings += division.warnings + division_warnings(
-        texts, division, labels, groups, names, is_scored=scores is not None
+        settings, texts, division, labels, groups, targets.names, is_scored=is_scored
     )
-    _check_classes(table, names, labels, division, is_scored=scores is not None)
+    _check_classes(table, targets.names, labels, division, is_scored=is_scored)
     data = TaskData(
         task=task.name.removesuffix(SIMILARITY_SUFFIX) if task.is_similarity else task.name,
         kind=_kind(texts, settings),
         split=division.split,
-        label_names=names,
+        label_names=targets.names,
+        label_kind=targets.kind,
         sentences=texts,
         labels=labels,
         train=division.train,
         validation=division.validation,
         test=division.test,
         folds=division.folds,
+        units=division.units,
         has_drawn_validation=division.has_drawn_validation,
         metric=settings.metric,
-        scores=NO_SCORES if scores is None else scores,
-        scale=scale,
+        scores=NO_SCORES if targets.scores is None else targets.scores,
+        scale=targets.scale,
     )
     guessed = [", ".join(columns.notes)] if columns.notes else []
+    notes = list(targets.notes)
     if (language := unspaced_language(texts[0])) is not None:
-        notes = [
-            *notes,
-            f"in {language}, without blanks between words: the baseline is 'tfidf:chars', not 'tfidf'",
-        ]
+        notes.append(
+            f"in {language}, without blanks between words: the baseline is 'tfidf:chars', not 'tfidf'"
+        )
     about = [*guessed, f"{len(table):,} rows", *notes, division.note, *left_out]
     prefix = f"{task.name}: "
     return Rows(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,9 +10,18 @@ from itertools import chain
 
 import numpy as np
 
+from raysent.data.labels import (
+    LabelKind,
+    alike_warnings,
+    is_number,
+    joined_names,
+    kind_of_labels,
+    missing_warnings,
+)
+from raysent.data.same_text import as_label
 from raysent.data.tables import TEXT_COLUMNS, Table, as_labels, data_among
 from raysent.errors import DataError
-from raysent.evaluation.task_files.settings import TaskSettings
+from raysent.evaluation.task_files.settings import TaskSettings, written_name
 
 NUM_LEVELS = 5
 MAX_LABELS = 100
@@ -235,9 +245,18 @@ def labels_of(settings: TaskSettings, table: Table, columns: Columns) -> list[st
 
 
 def _label_sets(settings: TaskSettings, table: Table, columns: Columns) -> list[set[str]]:
+    """Return the labels of each row, joined where the settings say so."""
+    sets = _written_sets(settings, table, columns)
+    if not settings.join_labels:
+        return sets
+    names = joined_names(Counter(label for labels in sets for label in labels))
+    return [{names[label] for label in labels} for labels in sets]
+
+
+def _written_sets(settings: TaskSettings, table: Table, columns: Columns) -> list[set[str]]:
     assert columns.label is not None
     names = table.class_names.get(columns.label)
-    found = []
+    sets = []
     for row, value in enumerate(table.column(columns.label, key="label")):
         is_text = isinstance(value, str) and settings.separator is not None
         labels = value.split(settings.separator) if is_text else [] if value is None else value
@@ -245,8 +264,8 @@ def _label_sets(settings: TaskSettings, table: Table, columns: Columns) -> list[
             raise DataError(
                 f"{table.where(row)}: label must be a list, as in other rows; given {type(value).__name__}"
             )
-        found.append({label for label in as_labels(labels, names) if label is not None})
-    return found
+        sets.append({label for label in as_labels(labels, names) if label is not None})
+    return sets
 
 
 def strata_of(
@@ -275,7 +294,7 @@ def strata_of(
     )
 
 
-_YES, _NO = {"1", "true", "yes"}, {"0", "false", "no"}
+_YES, _NO = {"1", "yes"}, {"0", "no"}
 
 
 def _yes_no(settings: TaskSettings, table: Table, columns: Columns, only: str) -> list[str | None]:
@@ -283,14 +302,16 @@ def _yes_no(settings: TaskSettings, table: Table, columns: Columns, only: str) -
         return [
             "yes" if only in labels else "no" for labels in _label_sets(settings, table, columns)
         ]
-    found: list[str | None] = []
+    answers: list[str | None] = []
     for row, label in enumerate(as_labels(table.column(only, key="label"))):
-        if label is not None and label.lower() not in _YES | _NO:
+        answer = None if label is None else as_label(label)
+        if answer is not None and answer not in _YES | _NO:
             raise DataError(
                 f"{table.where(row)}: label '{only}' must be 0 or 1, one of several columns; given '{label}'"
             )
-        found.append(None if label is None else "yes" if label.lower() in _YES else "no")
-    return found
+        is_missing = answer is None
+        answers.append(None if is_missing else "yes" if answer in _YES else "no")
+    return answers
 
 
 def labelled_rows(table: Table, columns: Columns) -> tuple[Table, list[str]]:
@@ -314,10 +335,33 @@ def labelled_rows(table: Table, columns: Columns) -> tuple[Table, list[str]]:
     return table.take(kept), [f"{len(labels) - len(kept):,} rows without a label left out"]
 
 
+@dataclass(frozen=True)
+class RowTargets:
+    """What a task's rows are to be predicted as.
+
+    Attributes:
+        names: The names of the classes, or of the rating levels.
+        labels: The class of each row, int64 [rows].
+        scores: The score of each row; None for classes.
+        scale: As of `TaskData`.
+        kind: The type of the labels.
+        notes: What was found.
+        warnings: What may be meant otherwise.
+    """
+
+    names: tuple[str, ...]
+    labels: np.ndarray
+    scores: np.ndarray | None = None
+    scale: tuple[float, float] | None = None
+    kind: LabelKind = "text"
+    notes: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
 def read_targets(
     settings: TaskSettings, table: Table, columns: Columns, *, only: str = ""
-) -> tuple[tuple[str, ...], np.ndarray, np.ndarray | None, tuple[float, float] | None, list[str]]:
-    """Return the classes' names, the rows' classes, their scores and `TaskData.scale` if they have any, and notes.
+) -> RowTargets:
+    """Return what the rows are to be predicted as.
 
     Args:
         settings: The task's settings.
@@ -331,50 +375,88 @@ def read_targets(
     if columns.score is not None:
         return _read_ratings(settings, table, columns.score)
     if columns.is_multilabel:
-        values, key = _yes_no(settings, table, columns, only), only
+        labels = _without_missing(table, _yes_no(settings, table, columns, only), only)
+        numbers = np.array([label == "yes" for label in labels], dtype=np.int64)
+        notes = (f"2 classes of '{only}'",)
+        warnings = tuple(_warnings_of_sets(settings, table, columns, only))
+        return RowTargets(("no", "yes"), numbers, notes=notes, warnings=warnings)
+    assert columns.label is not None
+    values = table.column(columns.label, key="label")
+    class_names = table.class_names.get(columns.label)
+    labels = _without_missing(table, as_labels(values, class_names), columns.label)
+    counts = Counter(labels)
+    warnings = tuple(missing_warnings(counts))
+    if settings.join_labels:
+        joined = joined_names(counts)
+        labels = [joined[label] for label in labels]
     else:
-        assert columns.label is not None
-        given = table.column(columns.label, key="label")
-        values, key = as_labels(given, table.class_names.get(columns.label)), columns.label
-    missing = next((row for row, value in enumerate(values) if value is None), None)
-    if missing is not None:
-        count = sum(value is None for value in values)
-        raise DataError(
-            f"{table.where(missing)}: label '{key}' must not be missing; it is in {count} rows; leave them out"
-        )
-    labels = [str(value) for value in values]
-    names = (
-        ("no", "yes")
-        if columns.is_multilabel
-        else _class_names(labels, table.class_names.get(columns.label or ""))
+        warnings += tuple(alike_warnings(counts, _joining(settings)))
+    names = _class_names(labels, class_names)
+    _check_names(table, columns.label, names, len(labels))
+    places = {name: place for place, name in enumerate(names)}
+    kind: LabelKind = "text"
+    if class_names is None:
+        kind = kind_of_labels(values, names, is_typed=table.is_typed)
+    return RowTargets(
+        names,
+        np.array([places[label] for label in labels], dtype=np.int64),
+        kind=kind,
+        notes=(f"{len(names)} classes of '{columns.label}'",),
+        warnings=warnings,
     )
+
+
+def _without_missing(table: Table, labels: Sequence[str | None], key: str) -> list[str]:
+    missing = [row for row, label in enumerate(labels) if label is None]
+    if missing:
+        raise DataError(
+            f"{table.where(missing[0])}: label '{key}' must not be missing; it is in {len(missing)} rows; "
+            "leave them out"
+        )
+    return [label for label in labels if label is not None]
+
+
+def _check_names(table: Table, key: str, names: Sequence[str], num_rows: int) -> None:
     if len(names) == 1:
         raise DataError(
             f"{table.source}: label '{key}': must have at least two classes; given only '{names[0]}'"
         )
-    if len(names) > max(2, len(labels) // 2):
+    if len(names) > max(2, num_rows // 2):
         raise DataError(
             f"{table.source}: label '{key}': must be classes that several rows share; given {len(names)} different "
-            f"values in {len(labels)} rows; name another column, or use score for numbers of pairs"
+            f"values in {num_rows} rows; name another column, or use score for numbers of pairs"
         )
-    places = {name: place for place, name in enumerate(names)}
-    note = f"{len(names)} classes of '{key}'"
-    return names, np.array([places[label] for label in labels], dtype=np.int64), None, None, [note]
+
+
+def _warnings_of_sets(
+    settings: TaskSettings, table: Table, columns: Columns, only: str
+) -> list[str]:
+    """Return warnings of a label of several a row that a person takes for another one of them."""
+    if columns.labels or settings.join_labels:
+        return []
+    counts = Counter(label for labels in _label_sets(settings, table, columns) for label in labels)
+    alike = Counter({name: counts[name] for name in counts if as_label(name) == as_label(only)})
+    return alike_warnings(alike, _joining(settings))
+
+
+def _joining(settings: TaskSettings) -> str:
+    """Return what joins the classes that a person takes for one, in words."""
+    name = written_name(settings.model_copy(update={"join_labels": True}))
+    if name is None:
+        return "'join_labels: true' in the task's file, or join_labels=True, makes them one"
+    return f"--task {shlex.quote(name)} makes them one"
 
 
 def _class_names(labels: Sequence[str], known: Sequence[str] | None) -> tuple[str, ...]:
     present = set(labels)
     if known is not None:
         return tuple(name for name in known if name in present)
-    try:
+    if all(is_number(name) for name in present):
         return tuple(sorted(sorted(present), key=float))
-    except ValueError:
-        return tuple(sorted(present))
+    return tuple(sorted(present))
 
 
-def _read_ratings(
-    settings: TaskSettings, table: Table, name: str
-) -> tuple[tuple[str, ...], np.ndarray, np.ndarray, tuple[float, float] | None, list[str]]:
+def _read_ratings(settings: TaskSettings, table: Table, name: str) -> RowTargets:
     """Return rating levels, the nearest level of each row, the scores on the scale of the levels, and their own."""
     given = table.column(name, key="score")
     found = np.empty(len(given))
@@ -409,4 +491,5 @@ def _read_ratings(
     scores = found if is_rating else 1 + (NUM_LEVELS - 1) * (found - low) / (high - low)
     levels = np.clip(np.rint(scores), 1, NUM_LEVELS).astype(np.int64) - 1
     names = tuple(str(level) for level in range(1, NUM_LEVELS + 1))
-    return names, levels, scores, None if is_rating else (low, high), [note]
+    scale = None if is_rating else (low, high)
+    return RowTargets(names, levels, scores, scale, notes=(note,))

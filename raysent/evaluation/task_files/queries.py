@@ -24,8 +24,9 @@ from raysent.errors import DataError
 from raysent.evaluation.division import draw_rows
 from raysent.evaluation.task import NO_ROWS, Remarks, RetrievalData
 from raysent.evaluation.task_files.columns import SPLITS
-from raysent.evaluation.task_files.division import SPLIT_NAMES
+from raysent.evaluation.task_files.division import SPLIT_NAMES, split_name
 from raysent.evaluation.task_files.settings import CORPUS_FILE, TaskSettings
+from raysent.evaluation.units import near_copies
 
 COLUMNS = ("query", "passage")
 RELEVANCE = "relevance"
@@ -164,7 +165,7 @@ def _parts_of(
     for row, (query, value) in enumerate(zip(queries, values, strict=True)):
         if query is None:
             continue
-        given = SPLIT_NAMES.get(str(value).strip().lower())
+        given = split_name(value)
         if given is None:
             raise DataError(
                 f"{table.where(row)}: split '{column}' must be train, dev or test; given '{value}'"
@@ -245,4 +246,5 @@ def _drawn(texts: Sequence[str], places: np.ndarray, share: float = _HALF) -> np
     if len(places) < 2:
         return NO_ROWS
     inside = [texts[place] for place in places.tolist()]
-    return places[draw_rows([inside], np.zeros(len(places), np.int64), share=share)]
+    strata = np.zeros(len(places), np.int64)
+    return places[draw_rows([inside], strata, near_copies(inside), share=share)]

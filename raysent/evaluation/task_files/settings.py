@@ -50,6 +50,8 @@ class TaskSettings(StrictModel):
         text_b: Column of the second text of a pair.
         ordered: Whether the order of a pair matters.
         label: Column of the class, or of a list of labels; or several columns, each a yes/no question.
+        join_labels: Whether labels that say the same, such as ``1`` and ``1.0`` or ``Yes`` and ``yes``, are one class,
+            by the name of the most frequent; otherwise a warning names them.
         separator: Separates several labels in one value of a CSV file, such as ``|``.
         score: Column of the score of a pair.
         query: Column of the query, of a table of queries and passages.
@@ -59,6 +61,7 @@ class TaskSettings(StrictModel):
         split: Column that says train, validation or test; or fractions to draw.
         folds: Number of folds of cross-validation, or the column of the fold of each row.
         group: Column of what belongs together: rows with the same value are in the same fold or split.
+        copies: Whether rows whose texts are nearly the same belong together, as rows of the same text always do.
         metric: What counts: accuracy or macro_f1.
         header: Whether the first line of a CSV or TSV file names its columns; without it they are ``0``, ``1``, …. By
             default it does, and a first line that looks like a row is refused.
@@ -72,6 +75,7 @@ class TaskSettings(StrictModel):
     text_b: str | None = None
     ordered: bool = False
     label: str | list[str] | None = None
+    join_labels: bool = False
     separator: str | None = pydantic.Field(default=None, min_length=1)
     score: str | None = None
     query: str | None = None
@@ -81,6 +85,7 @@ class TaskSettings(StrictModel):
     split: str | Fractions | None = None
     folds: int | str | None = None
     group: str | None = None
+    copies: bool = True
     metric: Literal["accuracy", "macro_f1"] = "accuracy"
     header: bool | None = None
     seed: int = pydantic.Field(default=0, ge=0)
@@ -194,6 +199,32 @@ def read_settings(name: str) -> list[TaskSettings]:
     return [validate(TaskSettings, Document(values, source=name))]
 
 
+def written_name(settings: TaskSettings) -> str | None:
+    """Return the name of a table's task as `read_settings` reads it; None where a name cannot say all of it."""
+    if not isinstance(settings.path, str) or not (
+        is_table(settings.path) or is_remote(settings.path)
+    ):
+        return None
+    options = []
+    for key, value in settings.model_dump(exclude={"path", "name"}, exclude_defaults=True).items():
+        text = _written_option(value)
+        if text is None:
+            return None
+        options.append(f"{key}={text}")
+    start = "" if settings.name is None else f"{settings.name}="
+    return f"{start}{settings.path}:{','.join(options)}"
+
+
+def _written_option(value: Any) -> str | None:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, list):
+        value = "+".join(map(str, value))
+    if not isinstance(value, str | int) or set(str(value)) & set(",="):
+        return None
+    return str(value)
+
+
 _OPTION_NAMES = tuple(name for name in TaskSettings.model_fields if name != "path")
 
 
@@ -211,7 +242,7 @@ def _options(name: str, options: str) -> dict[str, Any]:
 
 
 def _option_value(key: str, value: str) -> Any:
-    if key in ("ordered", "header"):
+    if key in ("ordered", "header", "copies", "join_labels"):
         return {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}.get(
             value.lower(), value
         )

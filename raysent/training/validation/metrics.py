@@ -336,7 +336,7 @@ class Downstream:
                 config.tasks, folder, scorings=VALIDATED, default={"accuracy"}, option=option
             )
             self.tasks = [_sampled_task(task, folder, config.max_rows) for task in tasks]
-        self.hash = content_key([task.row_hash for task in self.tasks])
+        self.hash = content_key([_rows_key(task) for task in self.tasks])
 
     def downstream_metrics(self, model: SentenceEncoder) -> dict[str, float]:
         """Return `downstream`, the mean over tasks."""
@@ -347,6 +347,13 @@ class Downstream:
             for task in self.tasks
         ]
         return {"downstream": float(np.mean(found))}
+
+
+def _rows_key(task: TaskData | RetrievalData) -> str:
+    """Return a key of the rows and of what keeps them together; without units, that of earlier versions."""
+    if isinstance(task, TaskData) and len(task.units):
+        return content_key(task.row_hash, task.units.tolist())
+    return task.row_hash
 
 
 # A process that runs trial after trial needs the same tasks for each.
