@@ -206,8 +206,10 @@ def test_an_ensemble_is_scored_by_the_metric_of_its_task(tmp_path):
     generator = np.random.default_rng(0)
     labels = np.where(np.arange(1500) % 10, "many", "few")
     shown = np.where((labels == "few") | (generator.uniform(size=1500) < 0.3), "red", "blue")
+    # Each text is another one: what is nearly the same would be one unit.
     texts = [
-        f"a {word} thing w{generator.integers(40)} w{generator.integers(40)}" for word in shown
+        f"a {word} thing w{generator.integers(40)} w{generator.integers(40)} {row**3 * 7919}"
+        for row, word in enumerate(shown)
     ]
     task = OwnTask(pd.DataFrame({"text": texts, "label": labels}), name="own", metric="macro_f1")
     result = combine(["hash:50", "hash:100", "tfidf"], output=tmp_path, tasks=[task], method="pool")

@@ -264,7 +264,7 @@ def test_model_predicts_what_it_was_evaluated_on(tmp_path) -> None:
         record.probe.log_probabilities(model.encode(rows))
     )
     np.testing.assert_allclose(model.predict_log_probabilities(rows), expected, atol=1e-6)
-    assert model.predict("red red", task="own") == model.predict("own", ["red red"]) == ["True"]
+    assert model.predict("red red", task="own") == model.predict("own", ["red red"]) == [True]
 
     other = average_of_words(WordVectors(tuple(words), 2 * np.eye(len(words), dtype=np.float32)))
     shutil.rmtree(folder / "model")

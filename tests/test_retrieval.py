@@ -33,6 +33,7 @@ from raysent.evaluation.retrieval import (
     validation_score,
 )
 from raysent.evaluation.task import RetrievalData
+from raysent.evaluation.task_files.queries import with_dev
 from raysent.evaluation.tasks import find_task
 from raysent.models import ModelConfig, SentenceModel, load
 from raysent.models.schemes.bm25 import Bm25Index, words
@@ -244,7 +245,7 @@ def test_table_of_queries_has_the_passages_of_rows_without_a_query(tmp_path) -> 
     assert sorted([*data.dev, *data.test]) == list(range(len(WORDS)))
     remarks = find_task(str(tmp_path / "asked.csv")).remarks
     assert "19 passages" in remarks.notes[0]
-    assert "dev drawn of test" in remarks.notes[0]
+    assert "no dev part: all 18 test queries are tested" in remarks.notes[0]
 
 
 @pytest.mark.parametrize(
@@ -344,9 +345,10 @@ def test_command_prints_scores_and_what_the_best_is_ahead_by(
     asked = ("--tasks", folder, "--set", out, "--set", "baselines=false")
     text = command("evaluate", "hash:20", "bm25", *asked).out
     assert "nDCG@10" in text
-    assert "questions, 20 test queries" in text
+    assert "questions, 20 dev and 20 test queries" in text
     values = json.loads(command("evaluate", "bm25", *asked, "--json").out)
     assert len(values["results"][0]["by_query"]) == 20
+    assert values["results"][0]["num_queries"] == {"dev": 20, "test": 20}
 
 
 def test_command_of_a_fusion_says_what_can_be_typed(folder, tmp_path, monkeypatch, capsys) -> None:
@@ -389,7 +391,7 @@ def test_encoders_and_words_are_fused_and_saved_as_a_model(folder, tmp_path) -> 
     (score,) = Evaluator(tmp_path / "out").evaluate([tmp_path / "fused"], [str(folder)])
     assert score.test == pytest.approx(first.test)
     behind = answer.candidates[answer.simplest].behind
-    assert f"on 20 test queries; {behind.value:+.1f} [" in answer.sentence
+    assert f"on 20 test queries, chosen by 20 of dev; {behind.value:+.1f} [" in answer.sentence
     assert "above bm25 alone" in answer.sentence
     (tmp_path / "texts").mkdir()
     (tmp_path / "texts" / "a.txt").write_text(
@@ -473,3 +475,108 @@ def test_text_of_a_sweep_without_a_corpus_is_the_passages(folder) -> None:
     lines = Path(str(config.corpus.path)).read_text().splitlines()
     assert {json.loads(line)["text"] for line in lines} == set(loaded(folder).passages)
     assert config.validation.downstream.tasks == [str(folder)]
+
+
+# --- a published test part -------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def published(folder) -> Path:
+    """Return a folder whose queries are all in a published test part."""
+    rows = (folder / "qrels/dev.tsv").read_text() + "".join(
+        (folder / "qrels/test.tsv").read_text().partition("\n")[2]
+    )
+    (folder / "qrels/dev.tsv").unlink()
+    (folder / "qrels/test.tsv").write_text(rows)
+    return folder
+
+
+def test_a_test_part_alone_is_tested_whole_where_nothing_is_chosen(
+    published, tmp_path, monkeypatch, capsys
+) -> None:
+    """Of one model and of several: all its queries, by the plain measures; the line and JSON name both numbers."""
+    data = loaded(published)
+    assert (len(data.dev), len(data.test)) == (0, 40)
+    values = measure(rank(load("bm25"), data, np.arange(40)), data)
+    command = CommandLine(monkeypatch, capsys)
+    options = (
+        "--tasks",
+        published,
+        "--set",
+        f"output={tmp_path / 'out'}",
+        "--set",
+        "baselines=false",
+    )
+    ran = command("evaluate", "bm25", *options, "--json")
+    (result,) = json.loads(ran.out)["results"]
+    assert result["num_queries"] == {"dev": 0, "test": 40}
+    assert result["validation"] is None
+    assert result["test"] == pytest.approx(100 * values[:, 0].mean())
+    assert len(result["by_query"]) == 40
+    ran = command("evaluate", "bm25", "hash:20", *options)
+    assert "questions, 0 dev and 40 test queries" in ran.out
+    assert "against the first" in ran.out
+    assert (
+        "no dev part: all 40 test queries are tested where nothing is chosen, and 20 of them choose and 20 are tested "
+        "where something is"
+    ) in " ".join(ran.err.split())
+
+
+def test_queries_of_a_test_part_alone_choose_where_something_is_chosen(published, tmp_path) -> None:
+    """Half of them, the same for a sweep's metric and for a fusion, whose answer is of the others."""
+    data = loaded(published)
+    parted = with_dev(data)
+    assert len(parted.dev) == len(parted.test) == 20
+    assert sorted([*parted.dev, *parted.test]) == list(range(40))
+    assert with_dev(parted) is parted
+    found = Downstream(DownstreamConfig(tasks=[str(published)])).downstream_metrics(load("hash:20"))
+    assert found["downstream"] == pytest.approx(validation_score(load("hash:20"), parted))
+    fused = raysent.ensemble(
+        "hash:20", tasks=[str(published)], output=tmp_path / "fused", progress=False
+    )
+    answer = fused.result.answer
+    assert (answer.num_dev, answer.num_test) == (20, 20)
+    assert "on 20 test queries, chosen by 20 of dev" in answer.sentence
+    assert "chosen by 20 of dev" in answer.test_text
+
+
+def test_a_model_that_some_test_queries_chose_is_tested_by_the_others(
+    published, tmp_path, capsys
+) -> None:
+    """What was fused by queries of the task is not scored on them; another model beside it neither."""
+    raysent.ensemble("hash:20", tasks=[str(published)], output=tmp_path / "fused", progress=False)
+    capsys.readouterr()
+    scores = raysent.evaluate(
+        [tmp_path / "fused", "hash:20"],
+        tasks=[str(published)],
+        output=tmp_path / "out",
+        baselines=False,
+    )
+    assert "20 of its 40 test queries may have chosen a model" in " ".join(
+        capsys.readouterr().err.split()
+    )
+    fused = next(one for one in read_scores(tmp_path / "out") if one.model == "fused")
+    assert fused.num_queries == {"dev": 20, "test": 20}
+    assert scores.validation.notna().all()
+
+
+def test_a_table_of_queries_without_parts_is_tested_whole(tmp_path) -> None:
+    """All its queries, unless something is chosen; a train part gives queries of dev, a small one none of it."""
+    rows = [("query", "passage"), *((f"what about {word}", f"all of {word}") for word in WORDS)]
+    path = tmp_path / "questions.csv"
+    with path.open("w", newline="", encoding="utf-8") as stream:
+        csv.writer(stream).writerows(rows)
+    data = loaded(path)
+    assert (len(data.train), len(data.dev), len(data.test)) == (0, 0, len(WORDS))
+    parts = ["train"] * (len(WORDS) - 2) + ["test"] * 2
+    with path.open("w", newline="", encoding="utf-8") as stream:
+        csv.writer(stream).writerows(
+            [
+                ("query", "passage", "split"),
+                *((*row, part) for row, part in zip(rows[1:], parts, strict=True)),
+            ]
+        )
+    data = loaded(path)
+    assert len(data.test) == 2
+    assert len(data.dev) > 0
+    assert len(data.train) + len(data.dev) == len(WORDS) - 2

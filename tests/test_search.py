@@ -325,7 +325,8 @@ def test_weight_is_fitted_on_dev_and_its_score_on_other_queries() -> None:
     places = np.arange(40)
     relevant = tuple({place: 1.0} for place in places.tolist())
     ids = tuple(map(str, places.tolist()))
-    data = RetrievalData("made", [""] * 40, ids, [""] * 40, ids, relevant, places, places, places)
+    asked = [f"question {place * 7919}" for place in places.tolist()]
+    data = RetrievalData("made", [""] * 40, ids, asked, ids, relevant, places, places, places)
     right, wrong = places[:, np.newaxis], (places[:, np.newaxis] + 1) % 40
     rows = [
         np.where(places[:, np.newaxis] % 2 == one, right, wrong).astype(np.int32) for one in (0, 1)

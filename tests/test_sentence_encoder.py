@@ -4,11 +4,13 @@ import inspect
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 import torch
 
+import raysent
 from raysent.data.vocabulary import Vocabulary
-from raysent.errors import ConfigError, DataError
+from raysent.errors import ConfigError, DataError, RaysentError
 from raysent.models import ModelConfig, SentenceModel
 from raysent.models.schemes.hash import HashEncoder
 from raysent.models.sentence_encoder import JoinedEncoders
@@ -228,3 +230,52 @@ def test_evaluators_and_searches_of_sentence_transformers_run_on_a_model() -> No
         model.encode_query("a bad film", convert_to_tensor=True),
     )
     assert semantic_search(query, corpus, top_k=1)[0][0]["corpus_id"] == 2
+
+
+TABLES = {
+    "a frame": pd.DataFrame({"text": ["a good film", "a bad film"], "label": [1, 0]}),
+    "an Arrow table": pa.table({"text": ["a good film"]}),
+    "a set": {"a good film", "a bad film"},
+    "a frozen set": frozenset({"a good film"}),
+}
+
+
+@pytest.mark.parametrize("case", TABLES)
+def test_a_table_or_a_set_is_refused_in_a_line(case, tmp_path) -> None:
+    """Names of columns are no texts, and a set has another order in every process; a series is a column."""
+    model = HashEncoder(8)
+    given = TABLES[case]
+    expected = "must be in an order" if "set" in case else "must be one column of texts"
+    for call in (model.encode, model.encode_query, model.encode_document):
+        with pytest.raises(RaysentError, match=expected) as found:
+            call(given)
+        assert "\n" not in str(found.value)
+    with pytest.raises(RaysentError, match="must be the name of a file"):
+        raysent.predict(model, given)
+    with pytest.raises(RaysentError, match="must be the name of a file"):
+        raysent.label(model, given)
+    if "set" not in case:
+        with pytest.raises(RaysentError, match="must be the name of a file"):
+            raysent.index("hash:8", given, tmp_path / "index")
+    texts = pd.Series(["a good film", "a bad film"], index=[7, 3])
+    assert np.array_equal(model.encode(texts), model.encode(texts.tolist()))
+
+
+def test_predict_and_search_refuse_tables_and_sets(tmp_path) -> None:
+    """A task's texts, and queries of an index."""
+    texts = [f"{row * 7919} {'good' if row % 2 else 'bad'} {row**3}" for row in range(40)]
+    frame = pd.DataFrame({"text": texts, "label": [1, 0] * 20})
+    made = raysent.ensemble(
+        "hash:8",
+        tasks=[raysent.Task(frame, name="own")],
+        output=tmp_path / "made",
+        baselines=False,
+        progress=False,
+    )
+    (tmp_path / "texts.txt").write_text("a good film\na bad film\n")
+    raysent.index("hash:8", tmp_path / "texts.txt", tmp_path / "index", progress=False)
+    for given in (frame, {"a good film"}):
+        with pytest.raises(RaysentError, match="own: sentences: must be"):
+            made.predict(given)
+        with pytest.raises(RaysentError, match="queries: must be"):
+            raysent.search(tmp_path / "index", given)

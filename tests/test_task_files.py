@@ -355,7 +355,7 @@ BAD: dict[str, tuple[str, bytes, str, str]] = {
     "no such setting": ("x.csv", csv_of("text,label", *GOOD), ":lable=label", r"lable: unknown setting of a task; did you mean 'label'\?$"),
     "all labels different": ("x.csv", csv_of("text,label", *(f"a,{row}" for row in range(30))), "", r"must be classes that several rows share; given 30 different values in 30 rows"),
     "one class": ("x.csv", csv_of("text,label", *["a b,yes"] * 30), "", r"must have at least two classes; given only 'yes'$"),
-    "no labels": ("x.csv", csv_of("text,label", *["more,", "less,nan"] * 5), "", r"x.csv: label 'label': must hold labels; all 10 are missing$"),
+    "no labels": ("x.csv", csv_of("text,label", *["more,", "less, "] * 5), "", r"x.csv: label 'label': must hold labels; all 10 are missing$"),
     "missing label of several": ("x.csv", csv_of("text,a,b", "x,1,0", "y,,1"), ":label=a+b", r"row 2: label 'a' must not be missing; it is in 1 rows; leave them out$"),
     "unknown split after a row without a label": ("x.csv", csv_of("text,label,split", "a,,train", *(f"{row},train" for row in GOOD), "c,a,later"), "", r"row 32: split 'split' must be"),
     "all texts empty": ("x.csv", csv_of("text,label", *[",a", ",b"] * 10), "", r"text: must hold text; all 20 values are empty$"),
@@ -404,7 +404,7 @@ def test_folds_of_either_bound_are_made(tmp_path, folds):
 def test_rows_without_a_label_are_left_out_and_counted(tmp_path):
     """A table that a person labels row by row is a task at any time: of the rows that have a label."""
     path = tmp_path / "reviews.csv"
-    path.write_bytes(csv_of("text,label", "not yet,", *GOOD, "unknown,nan"))
+    path.write_bytes(csv_of("text,label", "not yet,", *GOOD, "nor this one, "))
     task = find_task(str(path))
     assert task.load().sentences[0] == [row.split(",")[0] for row in GOOD]
     assert "reviews: 2 rows without a label left out" in task.remarks.warnings
@@ -428,7 +428,11 @@ def test_bad_task_file_is_one_line(tmp_path, case):
 
 WARNED = {
     "empty texts": (csv_of("text,label", *GOOD, ",a"), r"1 texts are empty$"),
-    "repeated rows": (csv_of("text,label", *GOOD, *GOOD), r"\d+ training rows repeat the text of another one"),
+    "rows of a template": (
+        csv_of("text,label", *GOOD, *(f"The very same text again and again and number {n},c" for n in range(20))),
+        r"no test row of c: scores say nothing of it, as its rows are near-copies of each other and stay together; copies=no divides them$",
+    ),
+    "labels that are alike": (csv_of("text,label", *GOOD, *(f"x{row}".replace(",a", ",A") for row in GOOD)), r"'a' and 'A' \(15 and 15 rows\); --task .*own.csv:join_labels=yes makes them one$"),
     "rows in two splits": (
         csv_of("text,label,split", *(f"{row},train" for row in GOOD), *(f"{row},test" for row in GOOD[:3])),
         r"3 test rows have the text of a train or validation row; test scores are too high$",

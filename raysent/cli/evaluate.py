@@ -405,17 +405,17 @@ def _print_retrieval(scores: Sequence[Score]) -> None:
     rows = [
         (
             one.model,
-            f"{one.validation:.2f}",
+            DASH if one.validation is None else f"{one.validation:.2f}",
             _with_interval(one.test, one.interval or (one.test, one.test)),
             *(f"{one.measures[name]:.2f}" for name in ("recall_at_100", "mrr_at_10")),
             _with_interval(behind.value, behind.interval),
         )
         for one, behind in zip(scores, differences(scores), strict=True)
     ]
-    what = f"{scores[0].task}, {len(scores[0].by_query):,} test queries"
-    print_table(
-        [what, "nDCG@10 of dev", "nDCG@10", "recall@100", "MRR@10", "against the best on dev"], rows
-    )
+    num_dev = scores[0].num_queries.get("dev", 0)
+    what = f"{scores[0].task}, {num_dev:,} dev and {len(scores[0].by_query):,} test queries"
+    against = "against the best on dev" if num_dev else "against the first"
+    print_table([what, "nDCG@10 of dev", "nDCG@10", "recall@100", "MRR@10", against], rows)
 
 
 def _print_fusion(made: FusedModel) -> None:

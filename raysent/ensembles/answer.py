@@ -76,6 +76,7 @@ class Answer(StrictModel):
         task: The task.
         metric: What the scores are; nDCG@10 on a task with queries.
         num_test: The number of test rows or queries, none of which ranked, stopped, chose or fitted anything.
+        num_dev: The number of queries of dev, which chose; None for rows, and in files of earlier versions.
         prefer: Whether the cheapest was taken of those that are nearly as good, and by which cost.
         taken: The place of the answer among `candidates`.
         simplest: The place of the simplest thing that could be taken; None where no TF-IDF or BM25 was scored.
@@ -94,6 +95,7 @@ class Answer(StrictModel):
     majority: int | None
     over_majority: BootstrapEstimate | None
     candidates: tuple[Candidate, ...]
+    num_dev: int | None = None
 
     @property
     def answer(self) -> Candidate:
@@ -113,7 +115,10 @@ class Answer(StrictModel):
     @property
     def test_text(self) -> str:
         """What was tested, and how many of them."""
-        return f"{self.num_test:,} test {'queries' if self.ranks else 'rows'}"
+        if not self.ranks:
+            return f"{self.num_test:,} test rows"
+        chosen = "" if self.num_dev is None else f", chosen by {self.num_dev:,} of dev"
+        return f"{self.num_test:,} test queries{chosen}"
 
     @property
     def basis(self) -> str:

@@ -126,6 +126,7 @@ def save_best(
     trials = expand(models)
     others = [one for one in evaluator.baselines(trials, tasks) if baselines or is_free(one.path)]
     records = evaluator.records([*trials, *others], tasks)
+    trials = [trial for trial in trials if trial in records]
     if soup := save_soup({one: records[one] for one in trials}, evaluator, run=run, tasks=tasks):
         trials, records = [*trials, soup[0]], {**records, soup[0]: soup[1]}
     num_tasks = len(next(iter(records.values())))

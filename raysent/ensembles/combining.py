@@ -20,7 +20,7 @@ from raysent.ensembles.result import (
     write_result,
 )
 from raysent.ensembles.task_ensemble import BASELINES, score_methods, score_model, task_ensemble
-from raysent.errors import ConfigError
+from raysent.errors import ConfigError, DataError
 from raysent.evaluation.bootstrap import mean_estimate
 from raysent.evaluation.evaluate import Evaluator, MapJobs
 from raysent.evaluation.members import Member, Model, expand, model_folder, model_key, saved_path
@@ -28,6 +28,7 @@ from raysent.evaluation.records import Record
 from raysent.evaluation.task import Task
 from raysent.models import SentenceModel
 from raysent.parallel import Progress
+from raysent.progress import messages
 from raysent.storage import address_of, open_folder
 from raysent.storage.layout import (
     EVALUATION_FOLDER,
@@ -97,6 +98,7 @@ def combine(  # noqa: PLR0913 - what to evaluate, and how to combine
         other_outputs=tuple(_other_outputs(members)),
         divides=True,
         lexical_s=lexical_s,
+        goes_on=True,
     )
     records = evaluator.records(members, tasks)
     # The sort is stable: of equal members, the one given first comes first.
@@ -118,7 +120,7 @@ def combine(  # noqa: PLR0913 - what to evaluate, and how to combine
             METHODS,
             key=lambda name: np.mean([of_task[name].cross_fitted.value for of_task in scores]),
         )
-    others = evaluator.records(evaluator.baselines(list(chosen), tasks) if baselines else [], tasks)
+    others = _baselines(evaluator, list(chosen), tasks) if baselines else {}
     result = ensemble_result(
         output,
         chosen,
@@ -129,6 +131,18 @@ def combine(  # noqa: PLR0913 - what to evaluate, and how to combine
     )
     write_result(output, result)
     return result
+
+
+def _baselines(
+    evaluator: Evaluator, members: Sequence[Member], tasks: Sequence[str | Task] | None
+) -> Members:
+    """Return the records of the baselines; of none where no baseline can be fitted, which is said in a line."""
+    baselines = evaluator.baselines(members, tasks)
+    try:
+        return {**evaluator.records(baselines, tasks)} if baselines else {}
+    except DataError as error:
+        messages.print(f"warning: the baselines are left out: {error}", soft_wrap=True)
+        return {}
 
 
 def default_folder(models: Sequence[str | Path]) -> Path:

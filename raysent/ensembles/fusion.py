@@ -35,6 +35,7 @@ from raysent.evaluation.retrieval import (
     record_of,
 )
 from raysent.evaluation.task import RetrievalData, Task
+from raysent.evaluation.task_files.queries import with_dev
 from raysent.models.sentence_encoder import JoinedEncoders, SentenceEncoder
 from raysent.storage import address_of, read_json, write_json, write_text
 from raysent.storage.layout import (
@@ -140,7 +141,7 @@ def save_fusion(
     Args:
         models: The encoders; words take part always.
         task: A task with queries.
-        evaluator: Makes their rankings, or reads them.
+        evaluator: Makes their rankings, or reads them; one that divides.
         folder: The folder to write.
         copies: Whether trained models are copied into the folder, so that it can be moved alone.
 
@@ -153,13 +154,15 @@ def save_fusion(
         raise ConfigError(
             "models: must be at least one encoder to rank passages with words; given none"
         )
-    data = task.load(evaluator.data_dir)
-    assert isinstance(data, RetrievalData)
+    given = task.load(evaluator.data_dir)
+    assert isinstance(given, RetrievalData)
+    data = with_dev(given)
     members = [*encoders, *expand([WORDS])]
     made = {member: record for member, (record,) in evaluator.results(members, [task]).items()}
     found = {
         member: record for member, record in made.items() if isinstance(record, RetrievalRecord)
     }
+    encoders = [member for member in encoders if member in found]
     words = found[members[-1]].ranking
     scored: list[tuple[tuple[Member, ...], float | None, RetrievalRecord]] = []
 
@@ -180,7 +183,7 @@ def save_fusion(
             evaluator.load(one.path) if one.encoder is None else one.encoder for one in encoders
         ]
         add(tuple(encoders), 0.0, rank(JoinedEncoders(loaded), data, words.queries))
-    best = max(scored, key=lambda one: one[2].score.validation)
+    best = max(scored, key=lambda one: _on_dev(one[2]))
     is_dev = np.arange(len(words.queries)) < len(data.dev)
     vectors = best[2].ranking
     weight, held_out = fit_weight(_part(vectors, is_dev), _part(words, is_dev), data)
@@ -195,6 +198,12 @@ def save_fusion(
     return result
 
 
+def _on_dev(record: RetrievalRecord) -> float:
+    """Return the score by which something is chosen, of a task with queries of dev."""
+    assert record.score.validation is not None
+    return record.score.validation
+
+
 def _part(ranking: Ranking, is_kept: np.ndarray) -> Ranking:
     return Ranking(ranking.queries[is_kept], ranking.rows[is_kept], ranking.scores[is_kept])
 
@@ -207,7 +216,7 @@ def _result(
     *,
     copies: bool,
 ) -> FusionResult:
-    ordered = sorted(scored, key=lambda one: -one[2].score.validation)
+    ordered = sorted(scored, key=lambda one: -_on_dev(one[2]))
     members, weight, _ = ordered[0]
     means = [mean_over_queries(record.score.by_query, task=data.task) for *_, record in ordered]
     candidates = []
@@ -217,7 +226,7 @@ def _result(
             Candidate(
                 members=(*(one.name for one in needed), *([] if share == 0 else [WORDS])),
                 method=_METHODS.get(share, f"words weigh {share}"),
-                validation=record.score.validation,
+                validation=_on_dev(record),
                 test=mean.value,
                 interval=mean.interval,
                 behind=means[0].minus(mean),
@@ -229,6 +238,7 @@ def _result(
         task=data.task,
         metric="ndcg_at_10",
         num_test=len(data.test),
+        num_dev=len(data.dev),
         prefer=None,
         taken=0,
         simplest=next(place for place, (_, share, _) in enumerate(ordered) if share == 1),

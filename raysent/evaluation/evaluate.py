@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from raysent.data.unicode_form import OF_NEW, is_in_form
-from raysent.errors import ArtifactError
+from raysent.errors import ArtifactError, DataError
 from raysent.evaluation.baselines import LEXICAL, baselines_of
 from raysent.evaluation.bootstrap import score_interval
 from raysent.evaluation.division import divided
@@ -65,6 +65,7 @@ from raysent.evaluation.task import (
     Task,
     TaskData,
 )
+from raysent.evaluation.task_files.queries import with_dev
 from raysent.evaluation.tasks import resolve_tasks
 from raysent.models import load as load_model
 from raysent.models.schemes import split_path
@@ -82,6 +83,13 @@ Result = Record | SimilarityScore | RetrievalRecord
 _TIMED_SENTENCES = 256
 _TIMED_REPEATS = 3
 _SECONDS_PER_HOUR = 3600.0
+
+
+@dataclass(frozen=True)
+class Unfit:
+    """Why a model has no result on a task, in a line."""
+
+    reason: str
 
 
 @dataclass(frozen=True)
@@ -104,8 +112,14 @@ class Job:
     lexical_s: float | None = None
     limited_key: str | None = None
 
-    def run(self, *, load: Load = load_model) -> Result:
-        """Evaluate the model on the task."""
+    def run(self, *, load: Load = load_model) -> Result | Unfit:
+        """Evaluate the model on the task, or return why it cannot be fitted to its rows."""
+        try:
+            return self._run(load)
+        except DataError as error:
+            return Unfit(str(error))
+
+    def _run(self, load: Load) -> Result:
         encoder = load(self.member.path) if self.member.encoder is None else self.member.encoder
         if isinstance(self.data, SimilarityData):
             return score_sets(encoder, self.data.sets, model=self.member.name, task=self.data.task)
@@ -131,9 +145,12 @@ class Evaluator:
         map_jobs: Runs jobs, e.g. on a cluster; by default one after another.
         other_outputs: More folders of records; a record that is found there is copied to `output`.
         divides: Whether tasks without given splits are divided into train and test, by the protocol `fast/divided`
-            instead of `fast`: for callers that choose among models, see `evaluation.division`.
+            instead of `fast`, and queries of test alone into dev and test: for callers that choose among models, see
+            `evaluation.division`.
         lexical_s: Seconds of all fits of models without vectors, which plan to end in them; None for no limit. A line
             and the record say what was left out. A record that left nothing out is the same as without a limit.
+        goes_on: Whether a model that cannot be fitted to a task is left out with a line, unless no model can; otherwise
+            it is an error.
     """
 
     output: Path
@@ -145,6 +162,7 @@ class Evaluator:
     other_outputs: tuple[Path, ...] = ()
     divides: bool = False
     lexical_s: float | None = None
+    goes_on: bool = False
 
     def evaluate(
         self, models: Sequence[Model], tasks: Iterable[str | Task] | None = None
@@ -164,11 +182,12 @@ class Evaluator:
             ArtifactError: If a model cannot be loaded or a record cannot be written.
         """
         chosen = resolve_tasks(tasks, self.data_dir)
-        results = self.results(expand(models), chosen)
+        results = self._results(expand(models), chosen)
         return [
             result if isinstance(result, SimilarityScore) else result.score
             for of_member in results.values()
             for result in of_member
+            if not isinstance(result, Unfit)
         ]
 
     def records(
@@ -200,7 +219,24 @@ class Evaluator:
     def results(
         self, members: Sequence[Member], tasks: Sequence[Task]
     ) -> dict[Member, list[Result]]:
-        """Return the result of every member on every task, made or read, by member."""
+        """Return the result of every member on every task, made or read, by member.
+
+        A member that is left out on a task, see `goes_on`, has none of any.
+        """
+        complete: dict[Member, list[Result]] = {}
+        for member, of_member in self._results(members, tasks).items():
+            fitted = [result for result in of_member if not isinstance(result, Unfit)]
+            if len(fitted) == len(of_member):
+                complete[member] = fitted
+        if members and not complete:
+            raise DataError(
+                "models: none of them can be fitted to all tasks; name other models or tasks"
+            )
+        return complete
+
+    def _results(
+        self, members: Sequence[Member], tasks: Sequence[Task]
+    ) -> dict[Member, list[Result | Unfit]]:
         data = [task.load(self.data_dir) for task in tasks]
         protocol = protocol_name(self.protocol)
         lacks_test_rows = [
@@ -211,9 +247,11 @@ class Evaluator:
             protocol = DIVIDED
         if protocol == DIVIDED:
             data = [divided(rows) if isinstance(rows, TaskData) else rows for rows in data]
+        if self.divides:
+            data = [with_dev(rows) if isinstance(rows, RetrievalData) else rows for rows in data]
         data = [self._as_scored_before(members, rows, protocol) for rows in data]
         jobs = self._in_time([_job(member, rows, protocol) for member in members for rows in data])
-        results = [self._read(job) for job in jobs]
+        results: list[Result | Unfit | None] = [self._read(job) for job in jobs]
         missing = [place for place, result in enumerate(results) if result is None]
         num_read = len(jobs) - len(missing)
         if missing:
@@ -222,13 +260,34 @@ class Evaluator:
         made = run_in_turn(todo, load=self.load) if self.map_jobs is None else self.map_jobs(todo)
         for count, (place, result) in enumerate(made, start=1):
             job = todo[place]
-            self._write(job, result)
+            if isinstance(result, Unfit):
+                self._leave_out(job, result, is_last=len(members) == 1)
+            else:
+                self._write(job, result)
             results[missing[place]] = result
             self._report(job, num_read + count, len(jobs))
         if self.progress is not None:
             self.progress("done", len(jobs), len(jobs))
         ordered = iter([result for result in results if result is not None])
-        return {member: [next(ordered) for _ in tasks] for member in members}
+        found = {member: [next(ordered) for _ in tasks] for member in members}
+        for of_task in zip(*found.values(), strict=True):
+            unfit = [result for result in of_task if isinstance(result, Unfit)]
+            if len(unfit) == len(found):
+                raise DataError(unfit[0].reason)
+        return found
+
+    def _leave_out(self, job: Job, unfit: Unfit, *, is_last: bool) -> None:
+        """Say that a model is left out on a task.
+
+        Raises:
+            DataError: If it may not be, or is the only one.
+        """
+        if not self.goes_on or is_last:
+            raise DataError(unfit.reason)
+        messages.print(
+            f"warning: {job.member.name} is left out on {job.data.task}, to which it cannot be fitted: {unfit.reason}",
+            soft_wrap=True,
+        )
 
     def _as_scored_before(self, members: Sequence[Member], data: AnyData, protocol: str) -> AnyData:
         """Return a task's rows as an earlier version divided them where its records of them are in the folder."""

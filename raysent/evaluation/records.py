@@ -170,7 +170,8 @@ class Score:
         model: The member's name.
         task: The task's name.
         protocol: A name in `PROTOCOLS`.
-        validation: On rows that chose the probe, the score in the task's metric, in percent.
+        validation: On rows that chose the probe, the score in the task's metric, in percent; None where nothing was
+            chosen, as on a task that has test queries alone.
         test: The same on rows that chose nothing.
         interval: 95 % bootstrap interval of `test`; None if a file lacks it.
         measures: Other measures of the test rows by name: `f1` in percent; `pearson` and `spearman` times 100; `mse`.
@@ -179,12 +180,13 @@ class Score:
         learned: Whether the model was trained on labels of the task's training rows.
         encode_ms: Milliseconds to encode 1,000 sentences, warm; of TF-IDF, to weigh the words; None if a file lacks it.
         by_query: The nDCG@10 of each test query, from 0 to 1, for tasks with queries; else empty.
+        num_queries: How many queries of dev chose and how many of test were tested, for tasks with queries; else empty.
     """
 
     model: str
     task: str
     protocol: str
-    validation: float
+    validation: float | None
     test: float
     interval: Interval | None = None
     measures: Mapping[str, float] = field(default_factory=dict)
@@ -193,6 +195,7 @@ class Score:
     learned: bool = False
     encode_ms: float | None = field(default=None, compare=False)  # two measurements differ
     by_query: tuple[float, ...] = ()
+    num_queries: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def is_correlation(self) -> bool:
@@ -334,6 +337,7 @@ def score_of(values: Mapping[str, Any]) -> Score:
         learned=bool(values.get("learned")),
         encode_ms=values.get("seconds", {}).get("encode_ms_per_1000"),
         by_query=tuple(values.get("by_query", ())),
+        num_queries=values.get("num_queries", {}),
     )
 
 

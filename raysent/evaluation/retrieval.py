@@ -154,10 +154,14 @@ def mean_over_queries(values: Sequence[float] | Float64, *, task: str) -> Bootst
 
 
 def differences(scores: Sequence[Score]) -> list[BootstrapEstimate]:
-    """Return by how many points of nDCG@10 each model on a task is above the best one on dev; paired over queries."""
-    means = [mean_over_queries(one.by_query, task=one.task) for one in scores]
-    best = max(range(len(scores)), key=lambda place: scores[place].validation)
-    return [one.minus(means[best]) for one in means]
+    """Return by how many points of nDCG@10 each model on a task is above the best one on dev; paired over queries.
+
+    Of a task without queries of dev, above the first model: no query of test may choose one.
+    """
+    means = [mean_over_queries(score.by_query, task=score.task) for score in scores]
+    on_dev = [score.validation for score in scores if score.validation is not None]
+    best = on_dev.index(max(on_dev)) if len(on_dev) == len(scores) else 0
+    return [mean.minus(means[best]) for mean in means]
 
 
 def record_of(
@@ -177,15 +181,19 @@ def record_of(
         model: The model's name.
         costs: The model's costs.
         encode_ms: Milliseconds to encode 1,000 passages.
-        validation: The validation score where it is not the mean nDCG@10 over dev, as of one that is cross-fitted.
+        validation: The validation score where it is not the mean nDCG@10 over dev, as of one that is cross-fitted; a
+            task without queries of dev has none.
     """
-    values, num_dev = measure(ranking, data), len(data.dev)
+    values = measure(ranking, data)
+    num_dev = len(data.dev)
+    if validation is None and num_dev:
+        validation = 100 * float(values[:num_dev, 0].mean())
     tested = mean_over_queries(values[num_dev:, 0], task=data.task)
     score = Score(
         model=model,
         task=data.task,
         protocol=RETRIEVAL,
-        validation=100 * float(values[:num_dev, 0].mean()) if validation is None else validation,
+        validation=validation,
         test=tested.value,
         interval=tested.interval,
         measures={
@@ -196,6 +204,7 @@ def record_of(
         costs=costs or Costs(),
         encode_ms=encode_ms,
         by_query=tuple(values[num_dev:, 0].round(6).tolist()),
+        num_queries={"dev": num_dev, "test": len(data.test)},
     )
     return RetrievalRecord(score, ranking)
 

@@ -31,6 +31,8 @@ DOCUMENT_PROMPTS = ("document", "passage", "corpus")
 _SHOWN_TEXTS = 8192
 # Held while a model moves to its device.
 _PLACING = lock_for_forks()
+# Of the columns of a table that a message shows.
+_SHOWN_COLUMNS, _SHOWN_CHARACTERS = 5, 40
 
 
 class SentenceEncoder(ABC):
@@ -549,10 +551,21 @@ def as_sentences(sentences: object, *, name: str = "sentences") -> list[str]:
         name: What they are, for messages.
 
     Raises:
-        RaysentError: If it is neither; with the index of the first item that is no string.
+        RaysentError: If it is neither; with the index of the first item that is no string. A table has columns, of
+            which one must be given, and a set has no order that vectors could be in.
     """
     if isinstance(sentences, str):
         return [sentences]
+    columns = column_names(sentences)
+    if columns is not None:
+        raise RaysentError(
+            f"{name}: must be one column of texts; given a {type(sentences).__name__} with the columns "
+            f"{columns or 'none'}; give one of them"
+        )
+    if isinstance(sentences, (set, frozenset)):
+        raise RaysentError(
+            f"{name}: must be in an order, as a list is; given a {type(sentences).__name__}; give sorted(…)"
+        )
     if isinstance(sentences, (bytes, Mapping)) or not (
         hasattr(sentences, "__len__") and isinstance(sentences, Iterable)
     ):
@@ -564,6 +577,17 @@ def as_sentences(sentences: object, *, name: str = "sentences") -> list[str]:
         if not isinstance(sentence, str):
             raise RaysentError(f"{name}[{row}]: must be a string; given {type(sentence).__name__}")
     return rows
+
+
+def column_names(table: object) -> str | None:
+    """Return the names of the columns of a table in memory, as a message shows them; None for what has no columns."""
+    names = getattr(table, "column_names", None)
+    if names is None:
+        names = getattr(table, "columns", None)
+    if names is None or callable(names) or isinstance(names, str):
+        return None
+    shown = [str(column)[:_SHOWN_CHARACTERS] for column in list(names)[: _SHOWN_COLUMNS + 1]]
+    return ", ".join(shown[:_SHOWN_COLUMNS]) + (", …" if len(shown) > _SHOWN_COLUMNS else "")
 
 
 def check_size(name: str, value: object) -> int:

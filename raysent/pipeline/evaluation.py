@@ -36,6 +36,8 @@ from raysent.evaluation.protocols import protocol_name
 from raysent.evaluation.protocols.fast import DIVIDED
 from raysent.evaluation.records import AnyScore
 from raysent.evaluation.task import VALIDATED, AnyData, RetrievalData, Task, TaskData
+from raysent.evaluation.task_files import SIMILARITY_SUFFIX, OwnTask
+from raysent.evaluation.task_files.queries import with_dev
 from raysent.evaluation.tasks import resolve_tasks
 from raysent.exports.mteb import evaluate_on_mteb
 from raysent.kernels.devices import chosen_device, default_device, set_matmul_precision, use_device
@@ -44,6 +46,7 @@ from raysent.models.pretrained import trust_remote_code as trusting
 from raysent.models.sentence_encoder import SentenceEncoder, check_size
 from raysent.parallel import map_in_processes, num_processes_for
 from raysent.pipeline.arguments import print_remarks, print_warning
+from raysent.pipeline.choosing import names_that_chose
 from raysent.pipeline.results import scores_frame
 from raysent.progress import ProgressLines, messages
 from raysent.storage import address_of, open_folder
@@ -142,21 +145,50 @@ def evaluate_models(  # noqa: PLR0913 - the options of the command
         trusting(trust_remote_code),
         ProgressLines(prefix="evaluating ", is_quiet=not progress) as bar,
     ):
-        evaluator = Evaluator(folder, data_dir, protocol, progress=bar, map_jobs=run)
-        for ranks in (False, True):
-            some = [task for task in chosen if (task.scoring == "retrieval") == ranks]
-            if some:
-                options: dict[str, Any] = {"protocol": protocol, "ranks": ranks, "tasks": some}
-                others = baselines_of(expand_names(models), **options) if has_baselines else []
-                scores += evaluator.evaluate(
-                    _answering([*models, *(one.path for one in others)], some[0]), some
-                )
+        evaluator = Evaluator(folder, data_dir, protocol, progress=bar, map_jobs=run, goes_on=True)
+        _warn_of_ranking_pairs(models, chosen)
+        ranked = [task for task in chosen if task.scoring == "retrieval"]
+        unranked = [task for task in chosen if task.scoring != "retrieval"]
+        names = names_that_chose(models) if ranked else frozenset()
+        for some in filter(None, (unranked, *([task] for task in ranked))):
+            ranks = some[0].scoring == "retrieval"
+            divides = ranks and some[0].name in names
+            if divides:
+                _say_which_queries_test(some[0], data_dir)
+            options: dict[str, Any] = {"protocol": protocol, "ranks": ranks, "tasks": some}
+            others = baselines_of(expand_names(models), **options) if has_baselines else []
+            answering = _answering([*models, *(member.path for member in others)], some[0])
+            scores += replace(evaluator, divides=divides).evaluate(answering, some)
         if mteb is not None:
             others = baselines_of(expand_names(models), protocol=protocol) if baselines else []
             named = expand_names([*models, *(one.path for one in others)])
             with_vectors = [one for one in named if not (baselines and one.path in LEXICAL)]
             scores += evaluate_on_mteb(with_vectors, mteb, output=folder, progress=bar)
     return scores
+
+
+def _warn_of_ranking_pairs(models: Sequence[Model], tasks: Sequence[Task]) -> None:
+    """Warn where pairs whose similarity is tested may have chosen a model by their scores."""
+    pairs = [task for task in tasks if isinstance(task, OwnTask) and task.is_similarity]
+    names = names_that_chose(models) if pairs else frozenset()
+    for task in pairs:
+        if task.name.removesuffix(SIMILARITY_SUFFIX) in names:
+            print_warning(
+                f"{task.name}: all its pairs are tested, and some of them may have chosen a model that is evaluated"
+            )
+
+
+def _say_which_queries_test(task: Task, data_dir: Path | None) -> None:
+    """Print how many queries test a model that others of the task chose, where no part is given to choose by."""
+    data = task.load(data_dir)
+    assert isinstance(data, RetrievalData)
+    if not len(data.dev):
+        parted = with_dev(data)
+        messages.print(
+            f"{task.name}: {len(parted.dev):,} of its {len(data.test):,} test queries may have chosen a model that is "
+            f"evaluated, so the other {len(parted.test):,} are tested",
+            soft_wrap=True,
+        )
 
 
 def _answering(models: Sequence[Model], task: Task) -> list[Model]:
@@ -262,7 +294,11 @@ def ensemble(  # noqa: PLR0913 - the options of the command
             ProgressLines(prefix="evaluating ", is_quiet=not progress) as bar,
         ):
             evaluator = Evaluator(
-                folder / EVALUATION_FOLDER, data_dir, progress=bar, map_jobs=map_jobs()
+                folder / EVALUATION_FOLDER,
+                data_dir,
+                progress=bar,
+                map_jobs=map_jobs(),
+                divides=True,
             )
             save_fusion(models, ranks[0], evaluator, folder=folder)
             return load_fusion(folder)

@@ -22,6 +22,7 @@ from raysent.evaluation.task import NO_ROWS, ProbeTask, TaskData
 from raysent.evaluation.task_files import LabelTable, read_label_table
 from raysent.evaluation.tasks import resolve_tasks
 from raysent.models.sentence_encoder import SentenceEncoder
+from raysent.pipeline.arguments import check_file
 from raysent.pipeline.evaluation import map_jobs
 from raysent.pipeline.predictions import PREDICTED, writing
 from raysent.progress import ProgressLines
@@ -78,6 +79,7 @@ def label(
             output exists.
         DataError: If the table cannot be read, or has no row to label or to suspect.
     """
+    check_file("table", table)
     if num_rows < 1:
         raise ConfigError(f"num_rows={num_rows}: must be at least 1")
     if output is not None and (
@@ -146,6 +148,7 @@ def _suspects(
             Path(folder),
             progress=progress,
             map_jobs=map_jobs(),
+            goes_on=True,
             other_outputs=tuple(
                 Path(one.source) / EVALUATION_FOLDER for one in predictor.members if one.source
             ),

@@ -31,6 +31,7 @@ from raysent.errors import ConfigError, DataError
 from raysent.evaluation.targets import Float64
 from raysent.evaluation.task_files.columns import text_columns
 from raysent.models.sentence_encoder import SentenceEncoder
+from raysent.pipeline.arguments import check_file
 from raysent.progress import ProgressLines, messages
 from raysent.storage import is_remote, whole_file
 from raysent.sweeps.machines import gpu_share
@@ -128,6 +129,7 @@ def predict(  # noqa: PLR0913 - the options of the command
         DataError: If the file cannot be read, or has no such column.
         ArtifactError: If the output cannot be written.
     """
+    check_file("file", file)
     encoder = model if isinstance(model, SentenceEncoder) else load_predicting(model)
     questions = _questions(encoder, task)
     promise = None

@@ -544,7 +544,7 @@ def _evaluate_best(
                 shared: dict[str, Any] = {"progress": on_progress, "map_jobs": _map_of(machines)}
                 shared["lexical_s"] = ended.space.limits.lexical_s
                 evaluator = Evaluator(
-                    ended.folder / EVALUATION_FOLDER, data, divides=True, **shared
+                    ended.folder / EVALUATION_FOLDER, data, divides=True, goes_on=True, **shared
                 )
                 if probed:
                     options_of: dict[str, Any] = {

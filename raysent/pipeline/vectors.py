@@ -20,10 +20,12 @@ from raysent.models.sentence_encoder import (
     DOCUMENT_PROMPTS,
     SentenceEncoder,
     check_size,
+    column_names,
     encode_blocks,
 )
 from raysent.models.vector_codes import check_vector_file, write_vectors
 from raysent.parallel import num_processes_for
+from raysent.pipeline.arguments import check_file
 from raysent.progress import ProgressLines, messages
 from raysent.storage import is_remote, remove_folder
 
@@ -69,6 +71,7 @@ def encode_file(  # noqa: PLR0913 - the options of the command
     Raises:
         RaysentError: If the model cannot do what is asked, or a file cannot be read or written.
     """
+    check_file("file", file)
     model, output = encoder_name(model, say=messages.print if progress else None), Path(output)
     encoder = load_model(model)
     encoding = Encoding(precision, normalize=normalize, batch_size=batch_size, bfloat16=bfloat16)
@@ -154,6 +157,9 @@ def encode_corpus(  # noqa: PLR0913 - the options of the command
         ArtifactError: If the folder has vectors of another model or with other settings, or cannot be written.
         WorkerError: If the same file has ended several processes.
     """
+    is_one = isinstance(input, str | Path) or column_names(input) is not None
+    for path in [input] if is_one else input:
+        check_file("input", path)
     say = messages.print if progress else None
     with ProgressLines(prefix="encoding, ", is_quiet=not progress) as bar:
         return encode_files(

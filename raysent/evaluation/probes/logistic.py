@@ -8,6 +8,9 @@ classes have one output (sigmoid); more classes have one output each (softmax). 
 `has_free_intercept=False` the intercept is the weight of a constant feature, penalized as the others are, and features
 are neither centered nor scaled: LIBLINEAR's objective.
 
+A class without a training row, as a rare one in a fold, has no output: its weights are 0 and its intercept is lowest,
+as there is no best one. Of two classes of which one has no row, the other is surer, the more rows it has.
+
 Method: L-BFGS on all problems at once. The only large products are X D and X^T R, shared by all problems; the step
 length comes from Newton's method on the margins, without a product. The initial inverse Hessian comes from the leading
 eigenvectors of X^T X (estimated on a sample of rows), scaled by each problem's C and mean curvature, so that 5 to 20
@@ -50,6 +53,8 @@ CHUNK = 128
 TOLERANCE = 1e-7
 PATH_TOLERANCE = 5e-5
 MAX_STEPS = 300
+# The intercept of a class without a training row, in nats.
+LOWEST = -20.0
 # The farthest that the preconditioner moves an intercept, in nats.
 MAX_MOVE = 100.0
 HISTORY = 8
@@ -260,6 +265,8 @@ class Problems:
         targets: 1 where the row is of the output's class, [rows, outputs, 1].
         costs: C where the row trains the problem, else zero, [rows, problems].
         has_free_intercept: Whether there is an intercept without a penalty; otherwise it stays 0.
+        fixed: The intercepts of outputs that are not fitted, as a class has no training row, [outputs, problems]; NaN
+            where there is one to fit; None where all are fitted.
     """
 
     scaled: ScaledFeatures
@@ -267,11 +274,30 @@ class Problems:
     targets: Tensor
     costs: Tensor
     has_free_intercept: bool = True
+    fixed: Tensor | None = None
 
     def select(self, kept: Tensor) -> Problems:
         """Return some of the problems."""
         costs = self.costs[:, kept]
-        return replace(self, costs=costs, scaled=self.scaled.of(costs > 0))
+        fixed = None if self.fixed is None else self.fixed[:, kept]
+        return replace(self, costs=costs, scaled=self.scaled.of(costs > 0), fixed=fixed)
+
+    def with_fixed(self, start: Start | None) -> Start | None:
+        """Return a start whose outputs that are not fitted have their intercepts, and no weights."""
+        if self.fixed is None:
+            return start
+        rows, num_problems = self.costs.shape
+        outputs = self.targets.shape[1]
+        if start is None:
+            weights = torch.zeros(self.scaled.dim, outputs, num_problems)
+            intercepts = torch.zeros(outputs, num_problems)
+            start = Start(Point(weights, intercepts), torch.zeros(rows, outputs, num_problems))
+        is_fixed = ~self.fixed.isnan()
+        point = Point(
+            start.point.weights.masked_fill(is_fixed, 0),
+            torch.where(is_fixed, self.fixed, start.point.intercepts),
+        )
+        return Start(point, torch.where(is_fixed, self.fixed, start.margins))
 
     def objective(self, point: Point, margins: Tensor) -> Tensor:
         """Return the objective [problems]."""
@@ -286,6 +312,8 @@ class Problems:
         chances = probabilities(margins)
         curvature = (self.costs[:, None] * (chances - chances.square())).sum(0)
         residuals = (chances - self.targets).mul_(self.costs[:, None])
+        if self.fixed is not None:
+            residuals.masked_fill_(~self.fixed.isnan(), 0)
         of_intercepts = (
             residuals.sum(0) if self.has_free_intercept else torch.zeros_like(point.intercepts)
         )
@@ -531,12 +559,14 @@ class Fits:
         for some in torch.split(torch.arange(len(strengths)), size):
             costs = masks[:rows, some].to(torch.float32) * strengths[some]
             scaled = self._scaled.of(masks[:rows, some])
+            fixed = self._fixed_intercepts(costs > 0) if self._has_free_intercept else None
             problems = Problems(
-                scaled, self._spectrum, self._targets, costs, self._has_free_intercept
+                scaled, self._spectrum, self._targets, costs, self._has_free_intercept, fixed
             )
-            begin = start.select(some) if start else None
-            if begin and direction:
+            begin = problems.with_fixed(start.select(some) if start else None)
+            if begin and start and direction:
                 begin = problems.best_along(begin, direction.select(some))
+                begin = problems.with_fixed(begin)
             parts.append(
                 solve(
                     problems,
@@ -551,6 +581,20 @@ class Fits:
                 "features: must allow finite fits of a probe; given some that do not; train the model again"
             )
         return solution
+
+    def _fixed_intercepts(self, is_trained: Tensor) -> Tensor | None:
+        """Return `Problems.fixed` of problems with these training rows, bool [rows, problems]."""
+        trained = is_trained.to(torch.float32)
+        has_class = (self._targets[:, :, 0] > 0).to(torch.float32).T @ trained > 0
+        if len(has_class) > 1:
+            fixed = torch.where(has_class, torch.nan, LOWEST)
+        else:
+            has_other = (self._targets[:, :, 0] < 1).to(torch.float32).T @ trained > 0
+            odds = trained.sum(dim=0, keepdim=True).log1p()
+            fixed = torch.full_like(odds, torch.nan)
+            fixed = torch.where(has_class & ~has_other, odds, fixed)
+            fixed = torch.where(has_other & ~has_class, -odds, fixed)
+        return None if bool(fixed.isnan().all()) else fixed
 
     def path(self, masks: Tensor) -> Solution:
         """Solve every mask [rows, masks] at every C, in ascending order, each starting from those before.

@@ -54,8 +54,10 @@ from raysent.evaluation.task_files.division import (
     Division,
     divide,
     division_warnings,
+    has_train_rows,
     known_splits,
     split_name,
+    tested_alone,
 )
 from raysent.evaluation.task_files.queries import (
     beir_files,
@@ -232,7 +234,9 @@ class OwnTask(AnyTask):
                 for label in labels_of(self.settings, self._table, columns)
             ]
         elif columns.score is not None and not self.is_similarity:
-            found = [self, replace_task(self, is_similarity=True)]
+            similarity = replace_task(self, is_similarity=True)
+            has_train = has_train_rows(self._table, columns)
+            found = [self, similarity] if has_train else [similarity]
         else:
             found = [self]
         return [task for task in found if task.scoring in scorings]
@@ -485,20 +489,22 @@ def _read_rows(task: OwnTask) -> Rows:
     labels, is_scored = targets.labels, targets.scores is not None
     warnings += targets.warnings
     groups = None if columns.group is None else as_labels(table.column(columns.group, key="group"))
-    division = divide(
-        settings,
-        table,
-        columns,
-        texts=texts,
-        labels=labels,
-        strata=strata_of(settings, table, columns, labels),
-        is_scored=is_scored,
-        groups=groups,
-    )
-    warnings += division.warnings + division_warnings(
-        settings, texts, division, labels, groups, targets.names, is_scored=is_scored
-    )
-    _check_classes(table, targets.names, labels, division, is_scored=is_scored)
+    division = tested_alone(settings, table, columns) if task.is_similarity else None
+    if division is None:
+        division = divide(
+            settings,
+            table,
+            columns,
+            texts=texts,
+            labels=labels,
+            strata=strata_of(settings, table, columns, labels),
+            is_scored=is_scored,
+            groups=groups,
+        )
+        warnings += division.warnings + division_warnings(
+            settings, texts, division, labels, groups, targets.names, is_scored=is_scored
+        )
+        _check_classes(table, targets.names, labels, division, is_scored=is_scored)
     data = TaskData(
         task=task.name.removesuffix(SIMILARITY_SUFFIX) if task.is_similarity else task.name,
         kind=_kind(texts, settings),
@@ -564,8 +570,8 @@ def _check_classes(
 
 
 def _similarity_data(data: TaskData) -> SimilarityData:
-    """Return the test rows as a set of scored pairs; all rows if the splits were not given."""
-    rows = data.test if len(data.test) else np.arange(len(data))
+    """Return the test rows as a set of scored pairs: all rows where no part was given, as nothing is fitted."""
+    rows = data.test
     part = data.select(rows)
     first, second = part.sentences
     name = f"{data.task}{SIMILARITY_SUFFIX}"

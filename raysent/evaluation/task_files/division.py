@@ -110,6 +110,29 @@ def _units(
     return by_first_row(units)
 
 
+def tested_alone(settings: TaskSettings, table: Table, columns: Columns) -> Division | None:
+    """Return a division in which a table's pairs are all tested, as nothing is fitted to any; None if it has parts.
+
+    Pairs of a part for training, or of fractions that were asked for, are not tested.
+    """
+    parts = _given_parts(table, columns)
+    if isinstance(settings.split, Fractions) or (parts is not None and "train" in parts):
+        return None
+    if parts is None:
+        rows = np.arange(len(table))
+    else:
+        rows = parts.get("test", parts.get("validation", NO_ROWS))
+    return Division(
+        "train-test", f"{len(rows):,} pairs are tested, as nothing is fitted", test=rows
+    )
+
+
+def has_train_rows(table: Table, columns: Columns) -> bool:
+    """Return whether a table has rows to train on: parts that are given may be test rows alone."""
+    parts = _given_parts(table, columns)
+    return parts is None or "train" in parts
+
+
 def known_splits(table: Table) -> tuple[Table, list[str]]:
     """Return a table without the rows of splits that are neither train, validation nor test, and a line about them.
 
@@ -149,7 +172,9 @@ def _given_parts(table: Table, columns: Columns) -> dict[str, np.ndarray] | None
     if table.parts:
         parts = dict[str, np.ndarray]()
         for split, places in table.parts.items():
-            name = SPLIT_NAMES[as_read(split)]
+            name = split_name(split)
+            if name is None:  # left out, see `known_splits`
+                continue
             parts[name] = np.concatenate([parts.get(name, NO_ROWS), places])
         return parts
     if columns.split is None:

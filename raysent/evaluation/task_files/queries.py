@@ -4,8 +4,9 @@
     questions.csv      a table of query, passage and, if some pairs are not or less relevant, relevance
 
 All passages are candidates of every query but one: in a folder, a passage with the query's own identifier is none. A
-row of a table without a query adds a passage that is a candidate alone. Queries of dev choose and those of test judge;
-parts that are not given are drawn of the others by the queries' text, near-copies together.
+row of a table without a query adds a passage that is a candidate alone. Queries of dev choose and those of test judge.
+A part that is not given is drawn of the others by the queries' text, near-copies together; but a test part that is
+given alone stays whole, and gives queries to choose by only where something is fitted or chosen, see `with_dev`.
 
 Source: Thakur et al., 2021, "BEIR" (the files); the packages beir and mteb (identical identifiers).
 """
@@ -14,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from math import isfinite
 from pathlib import Path
 
@@ -31,7 +33,7 @@ from raysent.evaluation.units import near_copies
 COLUMNS = ("query", "passage")
 RELEVANCE = "relevance"
 _FILES = (CORPUS_FILE, "queries.jsonl", "qrels/train.tsv", "qrels/dev.tsv", "qrels/test.tsv")
-# Of queries with no dev part beside a train part, the part that becomes dev; of test queries alone, half.
+# Of queries with no dev part beside a train part, the part that becomes dev; of test queries alone, half, if needed.
 _DEV_OF_TRAIN, _HALF = 0.2, 0.5
 
 # Query -> passage -> relevance, by place.
@@ -203,18 +205,16 @@ def _data(
     if not len(test):
         kept, of = (dev, "dev") if len(dev) else (train, "train")
         test = _drawn(texts, kept)
-        dev, train = (
-            (np.setdiff1d(dev, test), train) if len(dev) else (dev, np.setdiff1d(train, test))
-        )
+        if len(dev):
+            dev = np.setdiff1d(dev, test)
+        else:
+            train = np.setdiff1d(train, test)
         notes.append(f"test drawn of {of}")
-    if not len(dev):
-        kept, share, of = (
-            (train, _DEV_OF_TRAIN, "train") if len(train) > len(test) else (test, _HALF, "test")
-        )
-        dev = _drawn(texts, kept, share)
-        train, test = np.setdiff1d(train, dev), np.setdiff1d(test, dev)
-        notes.append(f"dev drawn of {of}")
-    if not len(dev) or not len(test):
+    if not len(dev) and len(train) > len(test):
+        dev = _drawn(texts, train, _DEV_OF_TRAIN)
+        train = np.setdiff1d(train, dev)
+        notes.append("dev drawn of train")
+    if not len(test):
         raise DataError(
             f"{source}: must have at least 2 queries for dev and test; given {len(texts)}"
         )
@@ -232,6 +232,12 @@ def _data(
     lacking = sum(
         not any(grade > 0 for grade in relevant.get(place, {}).values()) for place in (*dev, *test)
     )
+    if not len(dev) and len(test) > 1:
+        chosen = len(with_dev(data).dev)
+        notes.append(
+            f"no dev part: all {len(test):,} test queries are tested where nothing is chosen, and {chosen:,} of them "
+            f"choose and {len(test) - chosen:,} are tested where something is"
+        )
     sizes = f"{len(train):,} train, {len(dev):,} dev and {len(test):,} test queries"
     about = "; ".join([f"{task}: {len(data.passages):,} passages", sizes, *notes])
     warnings = (
@@ -240,6 +246,23 @@ def _data(
         else []
     )
     return data, Remarks((about,), tuple(warnings))
+
+
+def with_dev(data: RetrievalData) -> RetrievalData:
+    """Return a task with queries of dev, by which something may be chosen: half of those that test where none is given.
+
+    Raises:
+        DataError: If there is a single query.
+    """
+    if len(data.dev):
+        return data
+    dev = _drawn(data.queries, data.test)
+    test = np.setdiff1d(data.test, dev)
+    if not len(dev) or not len(test):
+        raise DataError(
+            f"{data.task}: must have at least 2 queries for dev and test; given {len(data.test)}"
+        )
+    return replace(data, dev=dev, test=test)
 
 
 def _drawn(texts: Sequence[str], places: np.ndarray, share: float = _HALF) -> np.ndarray:

@@ -37,6 +37,7 @@ from raysent.evaluation.probes.results import pearson
 from raysent.evaluation.protocols import fit_probe
 from raysent.evaluation.retrieval import some_passages, validation_score
 from raysent.evaluation.task import VALIDATED, RetrievalData, Task, TaskData
+from raysent.evaluation.task_files.queries import with_dev
 from raysent.evaluation.tasks import load_task, resolve_tasks
 from raysent.models import SentenceModel
 from raysent.models.objectives import CONTEXT_METRICS, PREDICTION_METRICS
@@ -363,7 +364,7 @@ def _sampled_task(task: Task, folder: Path | None, max_rows: int) -> TaskData | 
         data = task.load(folder)
         assert isinstance(data, RetrievalData)
         return some_passages(
-            data, max_queries=max_rows, max_passages=_PASSAGES_PER_QUERY * max_rows
+            with_dev(data), max_queries=max_rows, max_passages=_PASSAGES_PER_QUERY * max_rows
         )
     return sample_rows(load_task(task, folder, with_test=False), max_rows=max_rows)
 
