@@ -221,6 +221,10 @@ def test_names_of_a_file_without_types_have_the_type_that_a_reader_sees(names, k
 TYPED = {
     "integers of a frame": (pd.Series([1, 0] * 40), int),
     "truth values of a frame": (pd.Series([True, False] * 40), bool),
+    "numbers of NumPy among objects": (
+        pd.Series([np.int64(1), np.int32(0)] * 40, dtype=object),
+        int,
+    ),
     "numbers of a frame": (pd.Series([1.5, 2.0] * 40), float),
     "integers with missing ones": (pd.Series([1, 0, None, 1] * 20), int),
     "text that is numbers": (pd.Series(["1", "0"] * 40), str),

@@ -12,6 +12,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
+import numpy as np
+
 from raysent.data.same_text import as_label
 from raysent.data.unicode_form import is_in_form
 
@@ -43,11 +45,13 @@ def kind_of_labels(values: Iterable[Any], names: Sequence[str], *, is_typed: boo
 
 
 def _kind_of_values(values: Iterable[Any]) -> LabelKind:
-    types = {type(value) for value in values}
+    # A column of objects may hold numbers of NumPy.
+    plain = [value.item() if isinstance(value, np.generic) else value for value in values]
+    types = {type(value) for value in plain}
     if types == {bool}:
         return "truth"
     if types and types <= {int, float}:
-        is_whole = all(float(value).is_integer() for value in values)
+        is_whole = all(float(value).is_integer() for value in plain)
         return "integer" if is_whole else "number"
     return "text"
 

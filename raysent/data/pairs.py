@@ -18,6 +18,7 @@ import pydantic
 
 from raysent.config import StrictModel
 from raysent.data.languages import WITHOUT_BLANKS, main_language
+from raysent.data.same_text import as_read
 from raysent.data.tables import (
     TableBlocks,
     as_labels,
@@ -27,6 +28,7 @@ from raysent.data.tables import (
     open_table,
 )
 from raysent.data.text_files import iterate_lines
+from raysent.data.unicode_form import OF_EARLIER, OF_NEW, UnicodeForm
 from raysent.data.vocabulary import (
     MAX_UNKNOWN_SHARE,
     PAD_WORD,
@@ -436,15 +438,21 @@ class PairCorpus:
         key: Hash of the content of both.
     """
 
-    def __init__(self, config: PairsConfig) -> None:
+    def __init__(self, config: PairsConfig, *, unicode_form: UnicodeForm = OF_NEW) -> None:
         """Read the files.
+
+        Args:
+            config: The files, and how to read them.
+            unicode_form: The form of Unicode that the run reads. One that an earlier version began, which reads text as
+                it is written, holds out the pairs that it held out.
 
         Raises:
             DataError: With the file and line of the error.
         """
         pairs = read_pairs(config)
         if config.validation_path is None:
-            self.train, self.validation = _hold_out(pairs, config)
+            joins_same_text = unicode_form != OF_EARLIER
+            self.train, self.validation = _hold_out(pairs, config, joins_same_text=joins_same_text)
         else:
             classes = list(pairs.classes) or None
             self.train = pairs
@@ -491,8 +499,10 @@ def _words_of(columns: Sequence[list[str]], config: VocabularyConfig) -> Vocabul
     return build_vocabulary(counts.items(), config)
 
 
-def _hold_out(pairs: PairTexts, config: PairsConfig) -> tuple[PairTexts, PairTexts]:
-    """Return training and validation pairs; equal pairs, in either order, are never divided between the two."""
+def _hold_out(
+    pairs: PairTexts, config: PairsConfig, *, joins_same_text: bool
+) -> tuple[PairTexts, PairTexts]:
+    """Return training and validation pairs; the same pair, in either order, is never divided between the two."""
     index: dict[tuple[str, str], int] = {}
     distinct = [
         index.setdefault((min(pair), max(pair)), len(index))
@@ -501,5 +511,11 @@ def _hold_out(pairs: PairTexts, config: PairsConfig) -> tuple[PairTexts, PairTex
     order = np.random.default_rng(config.seed).permutation(len(index))
     is_held_out = np.zeros(len(index), dtype=bool)
     is_held_out[order[: max(1, round(config.validation_fraction * len(index)))]] = True
+    if joins_same_text:
+        # Equal pairs are drawn, and what says the same goes with them, so that pairs without any are drawn as ever.
+        keys = [tuple(sorted(map(as_read, pair))) for pair in index]
+        held_out = {keys[place] for place in np.flatnonzero(is_held_out).tolist()}
+        with_same = np.array([key in held_out for key in keys], dtype=bool)
+        is_held_out = is_held_out if with_same.all() else with_same
     mask = is_held_out[np.array(distinct)]
     return pairs.select(np.flatnonzero(~mask)), pairs.select(np.flatnonzero(mask))

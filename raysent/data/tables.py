@@ -641,6 +641,8 @@ def as_labels(values: Sequence[Any], class_names: Sequence[str] | None = None) -
 
 
 def _as_label(value: Any, class_names: Sequence[str] | None) -> str | None:
+    if isinstance(value, np.generic):
+        value = value.item()
     if value is None or (isinstance(value, float) and np.isnan(value)):
         return None
     if isinstance(value, float) and value.is_integer():

@@ -37,7 +37,7 @@ from raysent.evaluation.records import (
     Record,
     SimilarityScore,
     costs_of,
-    has_record,
+    has_parted_units,
     library_versions,
     read_record,
     read_score,
@@ -249,7 +249,7 @@ class Evaluator:
             data = [divided(rows) if isinstance(rows, TaskData) else rows for rows in data]
         if self.divides:
             data = [with_dev(rows) if isinstance(rows, RetrievalData) else rows for rows in data]
-        data = [self._as_scored_before(members, rows, protocol) for rows in data]
+        data = [self._as_scored_before(rows, protocol) for rows in data]
         jobs = self._in_time([_job(member, rows, protocol) for member in members for rows in data])
         results: list[Result | Unfit | None] = [self._read(job) for job in jobs]
         missing = [place for place, result in enumerate(results) if result is None]
@@ -289,21 +289,19 @@ class Evaluator:
             soft_wrap=True,
         )
 
-    def _as_scored_before(self, members: Sequence[Member], data: AnyData, protocol: str) -> AnyData:
+    def _as_scored_before(self, data: AnyData, protocol: str) -> AnyData:
         """Return a task's rows as an earlier version divided them where its records of them are in the folder."""
         if not isinstance(data, TaskData) or not len(data.units):
             return data
-        earlier = replace(data, units=NO_ROWS)
-        for member in members:
-            folder = record_folder(self.output / member.folder, protocol)
-            if has_record(folder, data.task, key=_job(member, earlier, protocol).key):
-                messages.print(
-                    f"{data.task}: an earlier version scored it in {address_of(self.output)}, and its folds are kept, "
-                    "which may part copies; another output keeps copies together",
-                    soft_wrap=True,
-                )
-                return earlier
-        return data
+        folders = [record_folder(folder, protocol) for folder in self.output.glob("*/")]
+        if not any(has_parted_units(folder, data) for folder in folders):
+            return data
+        messages.print(
+            f"{data.task}: an earlier version scored it in {address_of(self.output)}, and its folds are kept, which "
+            "may part copies; another output keeps copies together",
+            soft_wrap=True,
+        )
+        return replace(data, units=NO_ROWS)
 
     def _in_time(self, jobs: list[Job]) -> list[Job]:
         """Return jobs of which those of models without vectors share the time."""

@@ -28,7 +28,7 @@ from raysent.evaluation.bootstrap import Interval
 from raysent.evaluation.members import model_folder, part_paths
 from raysent.evaluation.probes.results import FoldResult, Probe
 from raysent.evaluation.targets import Targets
-from raysent.evaluation.task import Metric
+from raysent.evaluation.task import Metric, TaskData
 from raysent.evaluation.units import EACH_ROW
 from raysent.models import TENSORS_FILE
 from raysent.storage import (
@@ -387,6 +387,7 @@ def write_record(folder: Path, record: Record) -> None:
         "metric": record.metric,
         "label_names": list(record.label_names),
         "label_kind": record.label_kind,
+        "num_units": len(np.unique(record.units)) or None,
     }
     about |= {**strengths, **record.about, ARRAYS_KEY: file_sha256(arrays_path)}
     write_json(path_below(folder, f"{record.task}.json"), about)
@@ -484,11 +485,12 @@ def _check_shapes(record: Record) -> None:
         raise ValueError("a probe must have an intercept for each output")
 
 
-def has_record(folder: Path, task: str, *, key: str) -> bool:
-    """Return whether a folder holds a record of a key, without reading its arrays."""
+def has_parted_units(folder: Path, data: TaskData) -> bool:
+    """Return whether a folder holds a record of a task's rows by folds that do not keep its units together."""
     try:
-        about = read_json(folder / f"{task}.json")
-        return bool(about["kind_of_file"] == KIND and about["key"] == key)
+        about = read_json(path_below(folder, f"{data.task}.json"))
+        is_record = about["kind_of_file"] == KIND and about["row_hash"] == data.row_hash
+        return bool(is_record and about.get("num_units") is None)
     except (ArtifactError, KeyError, TypeError):
         return False
 

@@ -153,7 +153,7 @@ def text_size(config: RunConfig, *, progress: Progress | None = None) -> TextSiz
     """
     if not isinstance(config.source, CorpusConfig):
         source = (
-            PairCorpus(config.source)
+            PairCorpus(config.source, unicode_form=config.vocabulary.unicode_form)
             if isinstance(config.source, PairsConfig)
             else LabelledRows(config.source)
         )
@@ -192,7 +192,10 @@ def chosen_vocabulary_type(
         DataError: If the text cannot be read.
     """
     if isinstance(config.source, PairsConfig):
-        return vocabulary_type_of(PairCorpus(config.source).train.columns, config.vocabulary)
+        return vocabulary_type_of(
+            PairCorpus(config.source, unicode_form=config.vocabulary.unicode_form).train.columns,
+            config.vocabulary,
+        )
     if isinstance(config.source, LabelsConfig):
         return vocabulary_type_of([LabelledRows(config.source).train], config.vocabulary)
     return vocabulary_type(config.corpus, config.vocabulary, progress=progress)
@@ -241,7 +244,7 @@ def open_training_data(config: RunConfig, *, progress: Progress | None = None) -
         words = SubwordVocabulary(read_tokenizer(config.tokenizer))
     length = config.source.max_length
     if isinstance(config.source, PairsConfig):
-        pairs = PairCorpus(config.source)
+        pairs = PairCorpus(config.source, unicode_form=config.vocabulary.unicode_form)
         return TrainingData(
             words or pairs.vocabulary(config.vocabulary), pairs=pairs, max_length=length
         )
