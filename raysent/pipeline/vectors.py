@@ -157,9 +157,11 @@ def encode_corpus(  # noqa: PLR0913 - the options of the command
         ArtifactError: If the folder has vectors of another model or with other settings, or cannot be written.
         WorkerError: If the same file has ended several processes.
     """
-    is_one = isinstance(input, str | Path) or column_names(input) is not None
-    for path in [input] if is_one else input:
-        check_file("input", path)
+    if column_names(input) is not None or isinstance(input, str | Path):
+        check_file("input", input)
+    else:
+        for path in input:
+            check_file("input", path)
     say = messages.print if progress else None
     with ProgressLines(prefix="encoding, ", is_quiet=not progress) as bar:
         return encode_files(
