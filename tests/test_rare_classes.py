@@ -68,6 +68,10 @@ def test_a_class_without_a_row_has_no_output_and_the_others_are_those_of_scikit_
     path = fits.path(masks)
     assert fits.num_unfinished == 0
     assert int(path.num_steps.max()) < MAX_STEPS / 4
+    # Fits that choose C stop early; these go on to the optimum.
+    everything = torch.tensor(STRENGTHS).repeat_interleave(3)
+    path = fits.solve(masks.repeat(1, len(STRENGTHS)), everything, path.start(torch.arange(12)))
+    assert fits.num_unfinished == 0
     margins = fits.margins(path)
     assert bool(margins.isfinite().all())
     for place, strength in enumerate(STRENGTHS):
@@ -87,7 +91,7 @@ def test_a_class_without_a_row_has_no_output_and_the_others_are_those_of_scikit_
             expected = found.predict_proba(scaled.astype(np.float64))
             own = torch.softmax(margins[:, :, problem], dim=1).numpy()
             assert own[:, present:].max(initial=0) < 1e-6
-            np.testing.assert_allclose(own[:, :present], expected, atol=5e-3)
+            np.testing.assert_allclose(own[:, :present], expected, atol=2e-3)
 
 
 @pytest.mark.parametrize("label", [0, 1])

@@ -12,6 +12,7 @@ import pytest
 from object_store import BUCKET
 from tables import save_dataset, write_table
 
+import raysent
 from raysent.errors import ConfigError, DataError, RaysentError
 from raysent.evaluation.evaluate import Evaluator
 from raysent.evaluation.protocols import fit_probe
@@ -237,10 +238,34 @@ def test_own_task_with_scores_is_two_tasks(tmp_path):
     assert data.kind == "pair"
     # Other ranges than ratings of up to 5 are mapped to the levels.
     assert (data.scores.min(), data.scores.max()) == (1.0, 5.0)
-    assert len(pairs) == len(data.test) == 13
+    assert len(data.test) == 13
+    assert len(pairs) == 80  # nothing is fitted to any of them
+    assert "80 pairs are tested, as nothing is fitted" in similarity.remarks.notes[0]
     assert [task.name for task in resolve_tasks([str(tmp_path / "own.csv")], scorings=PROBED)] == [
         "own"
     ]
+
+
+def test_pairs_of_a_test_part_alone_are_tested_whole(tmp_path):
+    """By the similarity of the model's own vectors; a part for training is not tested, and none is needed."""
+    generator = np.random.default_rng(0)
+    rows = [
+        {"sentence1": f"a {row}", "sentence2": f"b {row}", "score": f"{generator.uniform():.3f}"}
+        for row in range(40)
+    ]
+    path = write_table(tmp_path / "own.csv", [{**row, "split": "test"} for row in rows])
+    (similarity,) = resolve_tasks([path])
+    assert (similarity.scoring, len(similarity.load())) == ("similarity", 40)
+    scores = raysent.evaluate("hash:20", tasks=[path], output=tmp_path / "out", progress=False)
+    assert scores.model[0] == "hash:20"
+    parts = ["train"] * 25 + ["test"] * 15
+    both = [{**row, "split": part} for row, part in zip(rows, parts, strict=True)]
+    probe, similarity = resolve_tasks([write_table(tmp_path / "own.csv", both)])
+    assert len(probe.load().test) == len(similarity.load()) == 15
+    drawn = f"{write_table(tmp_path / 'own.csv', rows)}"
+    task = raysent.Task(drawn, split={"validation": 0.2, "test": 0.25})
+    (similarity,) = task.variants({"similarity"})
+    assert 5 < len(similarity.load()) < 15
 
 
 def test_own_task_with_several_labels_is_a_question_for_each(tmp_path):
