@@ -310,7 +310,7 @@ def test_characters_of_text_without_blanks_are_fewer_parts():
     _, english = fit_lexical(
         model, OwnTask(frame(), name="english", split={"validation": 0.0, "test": 0.3}).load()
     )
-    assert set(english) == {"words", "idf"}
+    assert set(english) == {"words", "idf", "reads_nfc"}
     assert max(map(len, bytes(english["words"]).decode().split("\n"))) == 4
 
 

@@ -64,7 +64,7 @@ _PLAIN = (
     "measures",
 )
 # The other arrays of a record, as a file calls them; and the key of the hash of their file.
-_ARRAYS = ("labels", "scores", "probe_weights", "probe_intercepts")
+_ARRAYS = ("labels", "scores", "units", "probe_weights", "probe_intercepts")
 ARRAYS_KEY = "arrays"
 # Begins the names of what `Record.arrays` holds.
 _MODEL_ARRAYS = "model_"
@@ -472,6 +472,8 @@ def record_errors(folder: Path, task: str) -> Iterator[None]:
 def _check_shapes(record: Record) -> None:
     """Raise a ValueError if arrays of a record do not fit each other."""
     num_rows = len(record.labels)
+    if len(record.units) not in (0, num_rows):
+        raise ValueError("units must have a number for each row")
     for fold in record.folds:
         for rows, predicted in (
             (fold.validation_rows, fold.validation_log_probabilities),
