@@ -177,7 +177,7 @@ def choose_strength(predictions: MemberPredictions, targets: Targets) -> float:
     labels = targets.labels
     most = max(1, MAX_READ_FOR_STRENGTH // (members * classes))
     totals = np.zeros(len(STRENGTHS))
-    for training, held_out in folds_of(labels, seed=SEED):
+    for training, held_out in folds_of(targets, seed=SEED):
         few = training[: max(1, most * len(training) // len(labels))]
         unseen = held_out[:most]
         odds = Odds(predictions.take(few), labels[few])
