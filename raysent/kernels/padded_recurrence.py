@@ -169,7 +169,7 @@ class Recurrence:
     hidden: int
 
     def acquire(self, shape: RunShape, weights: Sequence[Tensor]) -> GroupRun:
-        """Return a run that nobody else uses; one without a backward is not kept."""
+        """Return a run that no other caller uses; one without a backward is not kept."""
         if not shape.has_gradient:
             return self.make(shape, weights)  # type: ignore[no-any-return]
         return self.kept.acquire(run_key(shape, weights), lambda: self.make(shape, weights))

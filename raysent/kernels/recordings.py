@@ -1,6 +1,6 @@
 """Recordings: computations on fixed buffers whose launches are recorded once and replayed as one.
 
-A GPU is told of each kernel by a launch, which takes longer than many a small kernel. CUDA graphs replay a recorded
+A GPU learns of each kernel by a launch, which takes longer than many a small kernel. CUDA graphs replay a recorded
 list of launches as one. A recorded computation reads and writes the same memory each time, so its inputs are copied to
 buffers before it runs, and its outputs are valid until it runs again.
 
@@ -19,7 +19,7 @@ import torch
 
 _log = logging.getLogger("raysent")
 
-# Held while launches are recorded; whoever copies to a GPU from another thread meanwhile would end the recording.
+# Held while launches are recorded; a copy to a GPU from another thread meanwhile would end the recording.
 RECORDING = threading.RLock()
 # Why this process records nothing; empty while it does.
 _refusal = ""
