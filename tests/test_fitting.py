@@ -370,7 +370,7 @@ def test_fit_of_an_unknown_name_is_one_line():
 
 
 def test_fit_to_machine_records_plain_values(tmp_path):
-    """What is read from `sweep.json` is not fitted again."""
+    """What is read from `sweep.json` is not fitted again; the record adds the form in which text is read."""
     path = write_corpus(tmp_path)
     overrides = [
         Override(
@@ -390,7 +390,9 @@ def test_fit_to_machine_records_plain_values(tmp_path):
     )
     save_record(tmp_path, SweepRecord(space, seed=0))
     read = load_record(tmp_path).space
-    assert read.document.values == space.document.values
+    expected_base = {**space.document.values["base"]}
+    expected_base["vocabulary"] = {**expected_base["vocabulary"], "unicode_form": "NFC"}
+    assert read.document.values == {**space.document.values, "base": expected_base}
     assert fit_to_machine(read) is read
 
 
