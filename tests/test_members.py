@@ -30,6 +30,12 @@ from raysent.storage import safe_name, save_tensors, write_json
 INCOMPLETE = "no such file; the model is incomplete, restore it or train again"
 
 
+def write_trial(trial: Path, *, model: str = ".", values: bytes | None = None) -> None:
+    """Write a trial that has ended with a model."""
+    write_model(trial / model, values)
+    (trial / "outcome.json").write_text("{}")
+
+
 def write_ensemble(folder: Path, paths: dict[str, str]) -> Path:
     """Write the file of an ensemble of these members."""
     write_json(folder / "ensemble.json", {"members": list(paths), "paths": paths})
@@ -47,8 +53,8 @@ def write_composition(folder: Path, *names: str) -> Path:
 
 def test_expand_replaces_a_sweep_by_its_trained_trials(tmp_path):
     """Trials without a model are left out; the model may be in `model/`."""
-    write_model(tmp_path / "sweep/trials/0001")
-    write_model(tmp_path / "sweep/trials/0002/model", b"other")
+    write_trial(tmp_path / "sweep/trials/0001")
+    write_trial(tmp_path / "sweep/trials/0002", model="model", values=b"other")
     (tmp_path / "sweep/trials/0003").mkdir()
     members = expand([tmp_path / "sweep", "hash:8"])
     assert [member.name for member in members] == ["0001", "0002", "hash:8"]
@@ -58,7 +64,7 @@ def test_expand_replaces_a_sweep_by_its_trained_trials(tmp_path):
 def test_expand_gives_trials_of_two_sweeps_different_names(tmp_path):
     """The sweep's name comes before a trial's if two have the same; a model named twice is taken once."""
     for sweep in ("a", "b"):
-        write_model(tmp_path / sweep / "trials/1")
+        write_trial(tmp_path / sweep / "trials/1")
     members = expand([tmp_path / "a", tmp_path / "b", tmp_path / "a" / "trials/1"])
     assert [member.name for member in members] == ["a-1", "b-1"]
 
@@ -92,7 +98,7 @@ def test_expand_keeps_ensembles_and_compositions_whole(tmp_path):
 def test_expand_takes_trials_in_the_order_of_their_names(tmp_path):
     """Whatever order the file system gives."""
     for name in ("2", "10", "1"):
-        write_model(tmp_path / "sweep/trials" / name)
+        write_trial(tmp_path / "sweep/trials" / name)
     assert [member.name for member in expand([tmp_path / "sweep"])] == ["1", "10", "2"]
 
 

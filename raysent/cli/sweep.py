@@ -45,7 +45,7 @@ from raysent.progress import format_duration, format_value, messages
 
 if TYPE_CHECKING:
     from raysent.cluster import SubmittedSweep
-    from raysent.pipeline import Sweep, SweepPlan, TrainedRun
+    from raysent.pipeline import Sweep, SweepEvaluation, SweepPlan, TrainedRun
 
 SubmittedArgument = Annotated[
     str,
@@ -421,7 +421,6 @@ def _domain_text(entry: dict[str, Any]) -> str:
 
 
 def _print_sweep(ended: Sweep, *, as_json: bool) -> int:
-    trials = ended.recorded.trials
     if ended.status == "interrupted":
         if as_json:
             print_json({**_values(ended), "resume": f"raysent resume {shlex.quote(ended.address)}"})
@@ -446,7 +445,8 @@ def _print_sweep(ended: Sweep, *, as_json: bool) -> int:
         if evaluation.stopped:
             messages.print(evaluation.stopped, soft_wrap=True)
         elif evaluation.result is None and not ended.answers:
-            messages.print("nothing was evaluated: no trial has a model, or no task is wanted")
+            why = "no task is wanted" if evaluation.num_members else "no trial has a model"
+            messages.print(f"nothing was evaluated: {why}")
         elif evaluation.result is not None:
             results.print()
             print_ensemble(evaluation.result, is_short=bool(ended.answers))
@@ -454,11 +454,28 @@ def _print_sweep(ended: Sweep, *, as_json: bool) -> int:
         results.print()
         for line in answer_lines(ended.answers):
             results.print(line, soft_wrap=True)
+    return _sweep_code(ended, evaluation)
+
+
+def _sweep_code(ended: Sweep, evaluation: SweepEvaluation) -> int:
+    """Return the exit code of a sweep that has come to its end, and say in a line where it has trained nothing."""
+    from raysent.sweeps.trial import BROKEN
+
+    trials = ended.recorded.trials
+    why = ""
     if not any(trial.reports for trial in trials):
         why = ended.closed or "every trial failed before its first report"
+    elif evaluation.left_out and not evaluation.num_members:
+        why = "no trial has left a whole model"
+    if why:
         messages.print(f"nothing was trained: {why}", style="red", soft_wrap=True)
         return ExitCode.NOTHING_TRAINED
-    return ExitCode.INCOMPLETE if any(trial.status in ("failed", "nan") for trial in trials) else 0
+    # One that was stopped was poor, or out of time; the model of one that finished is missed.
+    is_incomplete = any(
+        trial.status in BROKEN or (trial.status == "finished" and trial.name in evaluation.left_out)
+        for trial in trials
+    )
+    return ExitCode.INCOMPLETE if is_incomplete else ExitCode.DONE
 
 
 def _values(ended: Sweep) -> dict[str, Any]:

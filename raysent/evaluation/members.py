@@ -14,6 +14,7 @@ from uuid import uuid4
 
 from raysent.errors import ArtifactError, ConfigError, RaysentError
 from raysent.models import TENSORS_FILE, member_folders
+from raysent.models.files import read_record, verify_files
 from raysent.models.known import is_encoder_name, pinned_name
 from raysent.models.schemes import (
     find_scheme,
@@ -42,6 +43,7 @@ from raysent.storage.layout import (
     ENSEMBLE_FILE,
     FUSION_FILE,
     MODEL_FILE,
+    OUTCOME_FILE,
     SEED_FOLDER,
     TRIALS_FOLDER,
     VOCABULARY_FILE,
@@ -136,6 +138,19 @@ def load_saved(path: str, key: str) -> SentenceEncoder | None:
 def model_folder(path: Path) -> Path | None:
     """Return the folder of the model's files, `path` or `path/model`, or None if it holds no model."""
     return next((place for place in (path, path / "model") if (place / MODEL_FILE).is_file()), None)
+
+
+def fault_of(path: Path) -> str | None:
+    """Return why a folder's model is not whole, as where a process ended while it wrote; None for a whole one."""
+    folder = model_folder(path)
+    if folder is None:
+        return f"{address_of(path)}: holds no {MODEL_FILE}"
+    try:
+        read_record(folder)
+        verify_files(folder)
+    except ArtifactError as error:
+        return str(error)
+    return None
 
 
 def is_model(name: str) -> bool:
@@ -249,9 +264,7 @@ def _paths(name: str) -> list[str]:
     if model_folder(path) is not None:
         return [str(path)]
     if (path / TRIALS_FOLDER).is_dir():
-        trials = sorted(
-            trial for trial in (path / TRIALS_FOLDER).iterdir() if model_folder(trial) is not None
-        )
+        trials = sorted(trial for trial in (path / TRIALS_FOLDER).iterdir() if _is_trained(trial))
         if not trials:
             raise ArtifactError(
                 f"{address_of(path / TRIALS_FOLDER)}: must hold a trained trial; found none; finish the sweep first"
@@ -269,6 +282,14 @@ def _paths(name: str) -> list[str]:
     raise ArtifactError(
         f"{address_of(path)}: holds no {MODEL_FILE}, {TRIALS_FOLDER} or {ENSEMBLE_FILE}; name a run or a model"
     )
+
+
+def _is_trained(trial: Path) -> bool:
+    """Return whether a trial has left a model; half of one, of a trial that was ended as it wrote, is none."""
+    if model_folder(trial) is None:
+        return False
+    has_ended_itself = (trial / OUTCOME_FILE).is_file()
+    return has_ended_itself or fault_of(trial) is None
 
 
 def _unique_names(sources: Sequence[str | SentenceEncoder]) -> list[str]:

@@ -56,12 +56,16 @@ class SweepEvaluation:
         report: The report's file.
         stopped: Why evaluation stopped early; empty if it did not.
         curves: Scores against the number of labels, if they are wanted.
+        num_members: Trials that took part: the best of those that have a whole model.
+        left_out: Names of trials that would have taken part and have no whole model.
     """
 
     result: EnsembleResult | None
     report: Path
     stopped: str = ""
     curves: tuple[LabelCurve, ...] = ()
+    num_members: int = 0
+    left_out: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

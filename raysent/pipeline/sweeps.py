@@ -34,7 +34,7 @@ from raysent.evaluation.divided import (
 )
 from raysent.evaluation.evaluate import Evaluator, MapJobs
 from raysent.evaluation.members import expand as expand_names
-from raysent.evaluation.members import model_folder
+from raysent.evaluation.members import fault_of
 from raysent.evaluation.task import PROBED, VALIDATED, Task, TaskData
 from raysent.evaluation.tasks import find_task, resolve_tasks
 from raysent.kernels.devices import chosen_device, on_device
@@ -528,8 +528,7 @@ def _evaluate_best(
     options = ended.recorded.record.evaluation or {}
     evaluation = ended.space.evaluation
     data = None if options.get("data") is None else Path(options["data"])
-    trials = select_members(ended.space, ended.recorded.trials, num_members=evaluation.members)
-    members = [trial_folder(ended.folder, trial.number) for trial in trials]
+    members, left_out = _members_of(ended)
     result, stopped = None, ""
     if members and options.get("tasks") != []:
         chosen = _tasks_of(ended.folder, options, data)
@@ -572,11 +571,43 @@ def _evaluate_best(
                 run = shlex.quote(address_of(ended.folder))
                 stopped = f"{error}; raise it with 'raysent resume {run} --budget …'"
     machines.release()
-    models = [member for member in members if model_folder(member) is not None]
-    if models and (result is None or not (ended.folder / ENCODER_FOLDER).is_dir()):
-        save_encoder(ended.folder, {member: [] for member in expand_names(models)})
-    report, curves = write_report(ended.folder), tuple(read_curves(ended.folder))
-    return SweepEvaluation(result, report, stopped, curves)
+    if members and (result is None or not (ended.folder / ENCODER_FOLDER).is_dir()):
+        save_encoder(ended.folder, {member: [] for member in expand_names(members)})
+    return SweepEvaluation(
+        result=result,
+        report=write_report(ended.folder),
+        stopped=stopped,
+        curves=tuple(read_curves(ended.folder)),
+        num_members=len(members),
+        left_out=left_out,
+    )
+
+
+def _members_of(ended: Sweep) -> tuple[list[Path], tuple[str, ...]]:
+    """Return the folders of the best trials that have a whole model, and the names of better ones that have none.
+
+    A trial may have been ended while it wrote its model, and its folder is open to all that happens to a disk.
+    """
+    num_members = ended.space.evaluation.members
+    trials = list(ended.recorded.trials)
+    sound = set[int]()
+    left_out: list[str] = []
+    while True:
+        selected = select_members(ended.space, trials, num_members=num_members)
+        broken = set[int]()
+        for trial in selected:
+            if trial.number in sound:
+                continue
+            fault = fault_of(trial_folder(ended.folder, trial.number))
+            if fault is None:
+                sound.add(trial.number)
+                continue
+            broken.add(trial.number)
+            left_out.append(trial.name)
+            print_warning(f"trial {trial.name} has no whole model and is left out: {fault}")
+        if not broken:
+            return [trial_folder(ended.folder, trial.number) for trial in selected], tuple(left_out)
+        trials = [trial for trial in trials if trial.number not in broken]
 
 
 def _tasks_of(folder: Path, options: Mapping[str, Any], data: Path | None) -> list[Task]:

@@ -174,11 +174,20 @@ def _of_sweep(sweep: RecordedSweep, found: Mapping[str, Any]) -> Run:
         pool=sweep.record.facts.get("pool", {}),
         sweep=sweep,
         costs={
-            trial.name: costs_of(trial_folder(sweep.folder, trial.number)) for trial in sweep.trials
+            trial.name: _costs_of_trial(trial_folder(sweep.folder, trial.number))
+            for trial in sweep.trials
         },
         bill=bill if bill.usd > 0 else None,
         **found,
     )
+
+
+def _costs_of_trial(folder: Path) -> Costs:
+    """Return the costs of a trial; none are known of one that has left half a model."""
+    try:
+        return costs_of(folder)
+    except ArtifactError:
+        return Costs()
 
 
 def _of_training(training: RecordedTraining, found: Mapping[str, Any]) -> Run:
