@@ -459,8 +459,6 @@ def _print_sweep(ended: Sweep, *, as_json: bool) -> int:
 
 def _sweep_code(ended: Sweep, evaluation: SweepEvaluation) -> int:
     """Return the exit code of a sweep that has come to its end, and say in a line where it has trained nothing."""
-    from raysent.sweeps.trial import BROKEN
-
     trials = ended.recorded.trials
     why = ""
     if not any(trial.reports for trial in trials):
@@ -472,7 +470,8 @@ def _sweep_code(ended: Sweep, evaluation: SweepEvaluation) -> int:
         return ExitCode.NOTHING_TRAINED
     # One that was stopped was poor, or out of time; the model of one that finished is missed.
     is_incomplete = any(
-        trial.status in BROKEN or (trial.status == "finished" and trial.name in evaluation.left_out)
+        trial.status in ("failed", "nan")
+        or (trial.status == "finished" and trial.name in evaluation.left_out)
         for trial in trials
     )
     return ExitCode.INCOMPLETE if is_incomplete else ExitCode.DONE
