@@ -19,6 +19,12 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 from enum import IntEnum
 
+# Of a value or a name in a message.
+_SHOWN_CHARACTERS = 100
+# Of names that may have been meant: a registry has tens, a table may have thousands.
+_MOST_KNOWN = 60
+_COMPARED_CHARACTERS = 200
+
 
 class ExitCode(IntEnum):
     """How a command ended.
@@ -87,15 +93,35 @@ class CloudError(RaysentError):
     """A cloud or a cluster refuses a request, or does not answer."""
 
 
+def shown(value: object) -> str:
+    """Return a value for a message, on one line and short: a cell or a name may be a whole file."""
+    text = " ".join(str(value)[: 4 * _SHOWN_CHARACTERS].split())
+    if len(text) <= _SHOWN_CHARACTERS and len(str(value)) <= 4 * _SHOWN_CHARACTERS:
+        return text
+    return f"{text[: _SHOWN_CHARACTERS - 1]}…"
+
+
+def listed(names: Iterable[object], *, most: int = 20) -> str:
+    """Return names for a message, between commas: the first ones, each of them short.
+
+    Args:
+        names: The names.
+        most: How many are shown.
+    """
+    texts = [shown(name) for name in names]
+    others = [f"… ({len(texts):,} in all)"] if len(texts) > most else []
+    return ", ".join([*texts[:most], *others])
+
+
 def did_you_mean(given: str, known: Iterable[str]) -> str:
-    """Return ``"; did you mean 'x'?"`` for the nearest known name, or the list of known names.
+    """Return ``"; did you mean 'x'?"`` for the nearest known name, or a list of known names.
 
     Args:
         given: The name as the user wrote it.
         known: The valid names.
     """
     names = sorted(known)
-    nearest = get_close_matches(given, names, n=1)
+    nearest = get_close_matches(given[:_COMPARED_CHARACTERS], names, n=1)
     if nearest:
-        return f"; did you mean '{nearest[0]}'?"
-    return f"; known: {', '.join(names)}" if names else ""
+        return f"; did you mean '{shown(nearest[0])}'?"
+    return f"; known: {listed(names, most=_MOST_KNOWN)}" if names else ""

@@ -296,7 +296,7 @@ def test_json_lines_whose_first_object_is_empty_are_refused(tmp_path):
     """They would give no text; a file without an object has none."""
     (tmp_path / "a.jsonl").write_text('{}\n{"text": "a"}\n')
     with pytest.raises(
-        DataError, match=r"a\.jsonl: the first object must have the field 'text'; given \{\}$"
+        DataError, match=r"a\.jsonl: row 1: column 'text' must be text; given nothing$"
     ):
         read_texts(str(tmp_path / "a.jsonl"))
     (tmp_path / "a.jsonl").write_text("\n\n")

@@ -17,6 +17,7 @@ import numpy as np
 import pydantic
 
 from raysent.config import StrictModel
+from raysent.data.delimited import full_lines
 from raysent.data.languages import WITHOUT_BLANKS, main_language
 from raysent.data.same_text import as_read
 from raysent.data.tables import (
@@ -352,9 +353,11 @@ def _open(path: str, config: PairsConfig) -> tuple[TableBlocks, dict[str, Column
         }
     if kind == "auto" and is_table(path) and not name.endswith((".csv", ".tsv")):
         return open_table(path), columns
-    line = next(filter(str.strip, iterate_lines(path)), "")
+    line = next(filter(str.strip, full_lines(path)), "")
     is_ppdb = kind == "ppdb" or (kind == "auto" and "\t" not in line and "|||" in line)
-    if kind == "auto" and name.endswith(".csv") and "\t" not in line and not is_ppdb:
+    is_named_tsv = name.endswith(".tsv") and has_header
+    is_csv = name.endswith(".csv") and "\t" not in line
+    if kind == "auto" and (is_named_tsv or is_csv) and not is_ppdb:
         return open_table(path, has_header=has_header), columns
     if is_ppdb and not {"first", "second"} & config.model_fields_set:
         columns |= {"first": 1, "second": 2}

@@ -2,23 +2,21 @@
 
 | name ends in | read as |
 |---|---|
-| `.csv` | comma-separated values, or semicolons or tabs where the header has more of them |
+| `.csv` | comma-separated values, or what else separates the names of its columns |
 | `.tsv` | tab-separated values; quotes are part of a value unless they enclose all of it |
-| `.jsonl` | one JSON object a line |
+| `.jsonl` | one JSON object a line; the columns are the keys of all objects |
 | `.parquet` | Parquet |
 | a folder | what Hugging Face `datasets` wrote with `save_to_disk`, one part for each of its splits |
 
-CSV, TSV and JSON lines may be gzipped. Text is UTF-8, with or without a BOM, or UTF-16 with a BOM; lines may end in
-CRLF; blank lines count for nothing. The first line of CSV and TSV names the columns, unless a table is read without a
-header: then they are named ``0``, ``1``, …. Every value of CSV and TSV is text: "NA" is a value, and "" is one too, but
-for a label, which is missing then.
+CSV, TSV and JSON lines may be gzipped. Text is UTF-8, with or without a BOM, or UTF-16 or UTF-32 with a BOM; lines may
+end as on any system; blank lines count for nothing. A line of CSV and TSV names the columns, see `delimited`, unless a
+table is read without a header: then they are named ``0``, ``1``, …. Every value of CSV and TSV is text: "NA" is a
+value, and "" is one too, but for a label, which is missing then.
 """
 
 from __future__ import annotations
 
 import contextlib
-import csv
-import io
 import re
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -29,33 +27,21 @@ from typing import Any
 
 import numpy as np
 
-from raysent.data.text_files import (
-    batched,
-    iterate_lines,
-    open_bytes,
-    parse_object,
-    reading_errors,
-    text_blocks,
-)
-from raysent.errors import DataError, did_you_mean
+from raysent.data.column_names import TEXT_COLUMNS, plain_name
+from raysent.data.delimited import DelimitedRows, full_lines, open_delimited, whole_lines
+from raysent.data.text_files import batched, open_bytes, parse_object, reading_errors
+from raysent.data.unicode_form import in_form
+from raysent.errors import DataError, did_you_mean, listed, shown
 from raysent.reading import parse_json
 from raysent.storage import address_of, check_name, is_remote, open_folder
 
 TABLE_SUFFIXES = (".csv", ".tsv", ".jsonl", ".parquet")
 _DELIMITED = TABLE_SUFFIXES[:2]
-# Usual names of a column of text, the most usual first.
-TEXT_COLUMNS = (
-    "text", "sentence", "content", "body", "review", "comment", "question", "utterance", "message", "document",
-)  # fmt: skip
 # The columns that are read without being named.
 _GUESSED = TEXT_COLUMNS[:2]
-_MAX_SHOWN = 20
 # What `datasets` writes into the folder of a dataset, and into a folder of several splits.
 DATASET_FILE, SPLITS_FILE = "dataset_info.json", "dataset_dict.json"
 _BATCH_ROWS = 1024
-# Characters of a value of CSV; a file that does not close a quotation mark is not read to its end.
-_MAX_ROW = 1 << 24
-csv.field_size_limit(_MAX_ROW)
 
 
 @dataclass(frozen=True)
@@ -67,9 +53,10 @@ class Table:
         columns: Name -> values [rows]: text from CSV and TSV, any value from other formats; None where one is missing.
         parts: Name of a `datasets` split -> its rows, int64; empty for other formats.
         class_names: Column -> the names of its classes, for columns that hold numbers of classes.
-        has_header: Whether the first line of a CSV or TSV file was taken for the names of the columns.
+        has_header: Whether a line of a CSV or TSV file was taken for the names of the columns.
         places: The row of the file that each row is, for messages, int64; None where all are here.
         is_typed: Whether values have types; those of CSV and TSV are text.
+        notes: What was left out of the file, in words.
     """
 
     source: str
@@ -79,6 +66,7 @@ class Table:
     has_header: bool = False
     places: np.ndarray | None = None
     is_typed: bool = True
+    notes: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(next(iter(self.columns.values()), []))
@@ -108,11 +96,15 @@ class Table:
         Raises:
             DataError: If there is no such column.
         """
-        if name not in self.columns:
-            raise DataError(
-                f"{self.source}: {key}: must name a column; given '{name}'{did_you_mean(name, self.columns)}"
-            )
-        return self.columns[name]
+        if name in self.columns:
+            return self.columns[name]
+        # A file may have the name in another form of Unicode than a keyboard types.
+        alike = [own for own in self.columns if in_form(own, "NFC") == in_form(name, "NFC")]
+        if len(alike) == 1:
+            return self.columns[alike[0]]
+        raise DataError(
+            f"{self.source}: {key}: must name a column; given '{shown(name)}'{did_you_mean(name, self.columns)}"
+        )
 
     def texts(self, name: str, *, key: str) -> list[str]:
         """Return a column of text [rows].
@@ -168,26 +160,35 @@ def is_dataset_folder(path: Path) -> bool:
 
 
 def open_table(
-    path: str | Path, *, kind: str | None = None, has_header: bool = True
+    path: str | Path,
+    *,
+    kind: str | None = None,
+    has_header: bool = True,
+    finds_header: bool = True,
 ) -> TableBlocks:
     """Open a file of rows or the folder of one `datasets` dataset, on disk or in ``s3://``, for reading.
 
     Args:
         path: The file or folder.
         kind: One of `TABLE_SUFFIXES`; by default the end of its name.
-        has_header: Whether the first line of CSV and TSV names the columns; others name them always. The columns of
-            JSON lines are the keys of the first object.
+        has_header: Whether a line of CSV and TSV names the columns; others name them always. The columns of JSON lines
+            are the keys of all objects.
+        finds_header: Whether names of CSV and TSV may stand below a title; otherwise the first line holds them.
 
     Raises:
         DataError: If there is no such file, or its columns cannot be read.
     """
-    name, kind = str(path), kind or _kind(path)
+    name = str(path)
+    kind = kind or _kind(path)
     if kind in _DELIMITED:
-        opened = (_open_csv if kind == ".csv" else _open_tsv)(name, has_header)
-        return replace(opened, names=_checked_names(name, opened.names))
+        is_tsv = kind == ".tsv"
+        opened = open_delimited(
+            name, is_tsv=is_tsv, has_header=has_header, finds_header=finds_header
+        )
+        return _blocks_of_rows(name, replace(opened, names=_checked_names(name, opened.names)))
     check_header(name, has_header=has_header)
     if kind == ".jsonl":
-        return _open_json_lines(name, list(next(_json_objects(name), {})))
+        return _open_json_lines(name)
     return _open_parquet(name) if kind == ".parquet" else _open_dataset(name)
 
 
@@ -203,35 +204,33 @@ def check_header(name: str, *, has_header: bool) -> None:
         )
 
 
-def read_table(path: str | Path, *, has_header: bool = True) -> Table:
+def read_table(path: str | Path, *, has_header: bool = True, finds_header: bool = True) -> Table:
     """Read a table, on disk or in ``s3://``.
 
     Args:
         path: The file or folder.
         has_header: As for `open_table`.
+        finds_header: As for `open_table`.
 
     Raises:
         DataError: If there is no such file, its form is unknown, or a row is malformed.
     """
     name, kind = str(path), _kind(path)
     check_header(name, has_header=has_header)
-    if kind == ".jsonl":
-        names = list(dict.fromkeys(key for value in _json_objects(name) for key in value))
-        opened = {"": _open_json_lines(name, names)}
-    elif kind in TABLE_SUFFIXES:
-        opened = {"": open_table(name, has_header=has_header)}
+    if kind in TABLE_SUFFIXES:
+        opened = {"": open_table(name, has_header=has_header, finds_header=finds_header)}
     else:
         folder = open_folder(path) if is_remote(name) else Path(name).expanduser()
         name, opened = address_of(folder), _open_splits(folder)
     first = next(iter(opened.values()))
     columns: dict[str, list[Any]] = {column: [] for column in first.names}
     starts = [0]
-    for split, one in opened.items():
-        if set(one.names) != set(first.names):
+    for split, blocks in opened.items():
+        if set(blocks.names) != set(first.names):
             raise DataError(
-                f"{name}: splits must have the same columns; '{split}' has {', '.join(one.names)}"
+                f"{name}: splits must have the same columns; '{split}' has {listed(blocks.names)}"
             )
-        for block in one.blocks(first.names):
+        for block in blocks.blocks(first.names):
             for column, values in zip(first.names, block, strict=True):
                 columns[column] += values
         starts.append(len(next(iter(columns.values()), [])))
@@ -240,8 +239,15 @@ def read_table(path: str | Path, *, has_header: bool = True) -> Table:
         for split, start, stop in zip(opened, starts, starts[1:], strict=False)
         if split
     }
-    is_typed = kind not in _DELIMITED
-    return Table(name, columns, parts, first.class_names, first.has_header, is_typed=is_typed)
+    return Table(
+        name,
+        columns,
+        parts,
+        first.class_names,
+        first.has_header,
+        is_typed=first.is_typed,
+        notes=first.notes,
+    )
 
 
 @dataclass(frozen=True)
@@ -254,6 +260,8 @@ class TableBlocks:
         read: Positions of columns -> blocks of their values [columns][rows]; every call reads the table again.
         class_names: As of `Table`.
         has_header: As of `Table`.
+        is_typed: As of `Table`.
+        notes: As of `Table`.
     """
 
     source: str
@@ -261,6 +269,8 @@ class TableBlocks:
     read: Callable[[Sequence[int]], Iterator[list[list[Any]]]] = field(repr=False)
     class_names: Mapping[str, list[str]] = field(default_factory=dict)
     has_header: bool = False
+    is_typed: bool = True
+    notes: tuple[str, ...] = ()
 
     def blocks(self, names: Sequence[str]) -> Iterator[list[list[Any]]]:
         """Yield the values of some columns, [columns][rows], in blocks of rows.
@@ -289,9 +299,9 @@ def find_text_column(
         return wanted
     if wanted != TEXT_COLUMNS[0]:
         raise DataError(
-            f"{where}: must name a column; given '{wanted}'{did_you_mean(wanted, names)}"
+            f"{where}: must name a column; given '{shown(wanted)}'{did_you_mean(wanted, names)}"
         )
-    usual = {name.lower(): name for name in reversed(names) if name.lower() in TEXT_COLUMNS}
+    usual = {plain_name(name): name for name in reversed(names) if plain_name(name) in TEXT_COLUMNS}
     guess = next((usual[name] for name in _GUESSED if name in usual), None)
     if guess is not None:
         return guess
@@ -299,9 +309,9 @@ def find_text_column(
         (usual[name] for name in TEXT_COLUMNS if name in usual),
         names[0] if len(names) == 1 else "NAME",
     )
-    shown = ", ".join([*names[:_MAX_SHOWN], *(["…"] if len(names) > _MAX_SHOWN else [])])
     raise DataError(
-        f"{where}: must name the column of text; the columns are {shown}; name one, as {shlex.quote(likely)}{otherwise}"
+        f"{where}: must name the column of text; the columns are {listed(names)}; "
+        f"name one, as {shlex.quote(shown(likely))}{otherwise}"
     )
 
 
@@ -316,116 +326,6 @@ def data_among(names: Sequence[str]) -> str | None:
         if is_long or _NUMBER_OR_SENTENCE.search(name) is not None:
             return name
     return None
-
-
-def _open_csv(name: str, has_header: bool) -> TableBlocks:
-    header = next(_full_lines(name), "")
-    return _open_delimited(name, max(",;\t", key=header.count), has_header)
-
-
-def _open_delimited(name: str, delimiter: str, has_header: bool) -> TableBlocks:
-    return _open_rows(name, lambda: _csv_rows(name, delimiter, has_header), has_header=has_header)
-
-
-def _open_rows(
-    name: str, rows: Callable[[], Iterator[list[str]]], *, has_header: bool
-) -> TableBlocks:
-    """Return rows of text as a table; each call of `rows` begins with the first."""
-    first = next(rows(), None)
-    if first is None or (has_header and not "".join(first).strip() and len(first) == 1):
-        raise DataError(f"{name}: must name its columns in the first line; given an empty file")
-
-    def read(columns: Sequence[int]) -> Iterator[list[list[Any]]]:
-        num_rows = 0
-        for block in batched(islice(rows(), int(has_header), None), _BATCH_ROWS):
-            short = next(
-                (place for place, row in enumerate(block) if len(row) <= max(columns)), None
-            )
-            if short is not None:
-                given = f"given {len(block[short])}"
-                raise DataError(
-                    f"{name}: row {num_rows + short + 1}: must have {max(columns) + 1} values; {given}"
-                )
-            yield [[row[column] for row in block] for column in columns]
-            num_rows += len(block)
-
-    names = [column.strip() for column in first] if has_header else map(str, range(len(first)))
-    return TableBlocks(name, tuple(names), read, has_header=has_header)
-
-
-def _csv_rows(name: str, delimiter: str, has_header: bool) -> Iterator[list[str]]:
-    """Yield the values of each row that is not blank; all have as many as the first."""
-    taken: list[str] = []  # the lines of a row
-    is_read = False
-
-    def lines() -> Iterator[str]:
-        nonlocal is_read
-        for line in _whole_lines(name):
-            taken.append(line)
-            yield line
-        is_read = True
-
-    reader, num_rows, width = csv.reader(lines(), delimiter=delimiter), 0, 0
-    try:
-        for row in reader:
-            # A value that is not closed swallows the rows up to the next mark, or the rest of the file.
-            if (len(taken) > 1 or is_read) and not _closes_quotes(taken, delimiter):
-                raise _unclosed(name, reader.line_num - len(taken))
-            taken.clear()
-            if not row:
-                continue
-            width, num_rows = width or len(row), num_rows + 1
-            if len(row) != width:
-                kind = "header" if has_header else "first row"
-                raise DataError(
-                    f"{name}: row {num_rows - has_header}: must have {width} values, as the {kind}; given {len(row)}; "
-                    f"put values with {delimiter!r} in double quotes"
-                )
-            yield row
-    except csv.Error:  # a value is too long
-        raise (
-            _unclosed(name, reader.line_num - len(taken)) if len(taken) > 1 else _too_long(name)
-        ) from None
-
-
-def _unclosed(name: str, num_before: int) -> DataError:
-    return DataError(
-        f"{name}: line {num_before + 1}: must close the quotation mark of each value; "
-        'write marks inside a value twice, as ""'
-    )
-
-
-def _closes_quotes(lines: Sequence[str], delimiter: str) -> bool:
-    try:
-        return len(list(csv.reader(lines, delimiter=delimiter, strict=True))) == 1
-    except csv.Error:
-        return False
-
-
-def _whole_lines(name: str) -> Iterator[str]:
-    """Yield the lines of a file with their ends, which may be those of any system; a value may hold some."""
-    with reading_errors(name), open_bytes(name) as stream:
-        rest = ""
-        for text in text_blocks(stream, source=name):
-            if len(rest) > _MAX_ROW:
-                raise _too_long(name)
-            *complete, rest = io.StringIO(rest + text, newline="")
-            yield from complete
-        if rest:
-            yield rest
-
-
-def _too_long(name: str) -> DataError:
-    return DataError(
-        f"{name}: a row must have less than {_MAX_ROW >> 20} MiB; check its double quotes"
-    )
-
-
-def _open_tsv(name: str, has_header: bool) -> TableBlocks:
-    """Open TSV without quotes if all lines have equally many values; otherwise with quotes, as CSV."""
-    if len({line.count("\t") for line in _full_lines(name)}) > 1:
-        return _open_delimited(name, "\t", has_header)
-    return open_lines(name, "\t", has_header=has_header, convert=_unquoted)
 
 
 def open_lines(
@@ -444,22 +344,35 @@ def open_lines(
     """
 
     def rows() -> Iterator[list[str]]:
-        return (list(map(convert, line.split(separator))) for line in _full_lines(name))
+        lines = islice(full_lines(name), int(has_header), None)
+        return (list(map(convert, line.split(separator))) for line in lines)
 
-    return _open_rows(name, rows, has_header=has_header)
-
-
-def _full_lines(name: str) -> Iterator[str]:
-    """Yield the lines of a file that are not blank; a tab separates two empty values."""
-    return (line for line in iterate_lines(name) if line.strip(" "))
-
-
-_QUOTED = re.compile(r'"((?:[^"]|"")*)"')
+    first = next(full_lines(name), None)
+    if first is None:
+        raise DataError(f"{name}: must name its columns in the first line; given an empty file")
+    cells = first.split(separator)
+    names = [cell.strip() for cell in cells] if has_header else map(str, range(len(cells)))
+    return _blocks_of_rows(name, DelimitedRows(tuple(names), rows, has_header))
 
 
-def _unquoted(value: str) -> str:
-    found = _QUOTED.fullmatch(value)
-    return found[1].replace('""', '"') if found else value
+def _blocks_of_rows(name: str, opened: DelimitedRows) -> TableBlocks:
+    """Return rows of text as a table."""
+
+    def read(columns: Sequence[int]) -> Iterator[list[list[Any]]]:
+        num_rows = 0
+        width = max(columns, default=-1) + 1
+        for block in batched(opened.rows(), _BATCH_ROWS):
+            short = next((index for index, row in enumerate(block) if len(row) < width), None)
+            if short is not None:
+                raise DataError(
+                    f"{name}: row {num_rows + short + 1}: must have {width} values; given {len(block[short])}"
+                )
+            yield [[row[column] for row in block] for column in columns]
+            num_rows += len(block)
+
+    return TableBlocks(
+        name, opened.names, read, has_header=opened.has_header, notes=opened.notes, is_typed=False
+    )
 
 
 def _checked_names(source: str, names: Sequence[str]) -> tuple[str, ...]:
@@ -467,18 +380,21 @@ def _checked_names(source: str, names: Sequence[str]) -> tuple[str, ...]:
     repeated = next((name for name in names if names.count(name) > 1), None)
     if repeated is not None:
         raise DataError(
-            f"{source}: columns must have different names; given '{repeated}' twice; rename one"
+            f"{source}: columns must have different names; given '{shown(repeated)}' twice; rename one"
         )
     return names
 
 
 def _json_objects(name: str) -> Iterator[dict[str, Any]]:
-    for number, line in enumerate(iterate_lines(name), start=1):
+    for number, line in enumerate(whole_lines(name, most=None), start=1):
         if line.strip():
             yield parse_object(f"{name}:{number}", line)
 
 
-def _open_json_lines(name: str, names: Sequence[str]) -> TableBlocks:
+def _open_json_lines(name: str) -> TableBlocks:
+    """Open JSON lines; an object need not have all columns, so that all objects are read to find them."""
+    names = list(dict.fromkeys(key for value in _json_objects(name) for key in value))
+
     def read(columns: Sequence[int]) -> Iterator[list[list[Any]]]:
         for block in batched(_json_objects(name), _BATCH_ROWS):
             yield [[value.get(names[column]) for value in block] for column in columns]

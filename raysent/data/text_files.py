@@ -1,7 +1,7 @@
 """Files of text -> bytes in UTF-8, text, or lines; on disk or in ``s3://``, gzipped or not.
 
-Text is UTF-8, with or without a BOM, or UTF-16 with a BOM; lines may end in CRLF. Every error is one line that names
-the file.
+Text is UTF-8, with or without a BOM, or UTF-16 or UTF-32 with a BOM; lines may end in CRLF. Every error is one
+line that names the file.
 """
 
 from __future__ import annotations
@@ -21,7 +21,14 @@ from raysent.errors import DataError
 from raysent.reading import parse_json
 from raysent.storage import is_remote, s3_errors
 
-_BOMS = {codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16", codecs.BOM_UTF8: "utf-8-sig"}
+# That of UTF-32 begins with that of UTF-16.
+_BOMS = {
+    codecs.BOM_UTF32_LE: "utf-32",
+    codecs.BOM_UTF32_BE: "utf-32",
+    codecs.BOM_UTF16_LE: "utf-16",
+    codecs.BOM_UTF16_BE: "utf-16",
+    codecs.BOM_UTF8: "utf-8-sig",
+}
 _BLOCK_BYTES = 1 << 20
 
 Item = TypeVar("Item")
@@ -38,7 +45,9 @@ def parse_object(where: str, line: str) -> dict[str, Any]:
     except ValueError as error:
         raise DataError(f"{where}: must be one JSON object a line; {error}") from None
     if not isinstance(value, dict):
-        raise DataError(f"{where}: must be a JSON object; given {type(value).__name__}")
+        raise DataError(
+            f"{where}: must be a JSON object; given {type(value).__name__}; write one object a line"
+        )
     return value
 
 
@@ -94,7 +103,7 @@ def text_blocks(stream: IO[bytes], *, source: str) -> Iterator[str]:
         source: Its name, for messages.
 
     Raises:
-        DataError: If it is neither UTF-8 nor UTF-16 with a BOM, or holds NUL characters.
+        DataError: If it is neither UTF-8 nor UTF-16 or UTF-32 with a BOM, or holds NUL characters.
     """
     data, line, is_read = stream.read(_BLOCK_BYTES), 1, False
     encoding = next((name for bom, name in _BOMS.items() if data.startswith(bom)), "utf-8")
@@ -104,21 +113,27 @@ def text_blocks(stream: IO[bytes], *, source: str) -> Iterator[str]:
         try:
             text = decoder.decode(data, final=is_read)
         except UnicodeDecodeError as error:
-            place = line + error.object.count(b"\n", 0, error.start)
+            place = line + _num_line_ends(error.object[: error.start].decode("latin-1"))
             byte = f"byte 0x{error.object[error.start]:02x}"
             required = encoding.removesuffix("-sig").upper()
             raise DataError(
                 f"{source}:{place}: must be {required}; given {byte}; convert it with iconv"
             ) from None
         if (nul := text.find("\0")) >= 0:
-            place = line + text.count("\n", 0, nul)
+            place = line + _num_line_ends(text[:nul])
             raise DataError(
-                f"{source}:{place}: must be plain text; given a NUL byte: is this a binary file?"
+                f"{source}:{place}: must be plain text; given a NUL byte: is this a binary file, or UTF-16 without a "
+                "BOM? Convert it with iconv"
             )
-        line += text.count("\n")
+        line += _num_line_ends(text)
         if text:
             yield text
         data = stream.read(_BLOCK_BYTES)
+
+
+def _num_line_ends(text: str) -> int:
+    """Return the number of line ends; a carriage return is one where no line feed is."""
+    return text.count("\n") or text.count("\r")
 
 
 def iterate_lines(name: str | None) -> Iterator[str]:

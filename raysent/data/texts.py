@@ -7,10 +7,10 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from raysent.data.column_names import TEXT_COLUMNS
 from raysent.data.corpus.documents import passages, read_passage
 from raysent.data.corpus.sources import Source
 from raysent.data.tables import (
-    TEXT_COLUMNS,
     check_header,
     check_texts,
     find_text_column,
@@ -96,10 +96,10 @@ def open_texts(
     if source.kind == "text":
         return TextBlocks(source.blocks(keeps_lines=True))
     table = open_table(source.path, has_header=has_header)
-    if not table.names:  # JSON lines without an object
+    if not table.names:  # JSON lines without a key
         if next(iter(table.blocks([])), None) is not None:
             raise DataError(
-                f"{source.path}: the first object must have the field '{wanted}'; given {{}}"
+                f"{source.path}: objects must have the field '{wanted}'; given {{}}"
             )
         return TextBlocks(iter(()), column or "")
     is_only = not has_header and column is None and len(table.names) == 1

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,6 +25,7 @@ from urllib.parse import quote
 import numpy as np
 
 from raysent.config import Document, validate
+from raysent.data.column_names import LABELS
 from raysent.data.languages import unspaced_language
 from raysent.data.tables import TABLE_SUFFIXES, Table, as_labels, read_table
 from raysent.errors import ConfigError, DataError
@@ -41,7 +42,6 @@ from raysent.evaluation.task import (
 )
 from raysent.evaluation.task import Task as AnyTask
 from raysent.evaluation.task_files.columns import (
-    LABELS,
     Columns,
     find_columns,
     labelled_rows,
@@ -429,19 +429,25 @@ def _read(settings: TaskSettings) -> Table:
     return _cached_table(
         _stamp(settings),
         settings.path if isinstance(settings.path, str) else tuple(settings.path.items()),
-        settings.header is not False,
+        settings.header,
     )
 
 
 # A command asks for a task's scoring, its remarks and its rows, one after another.
 @lru_cache(maxsize=4)
 def _cached_table(
-    stamp: object, path: str | tuple[tuple[str, str], ...], has_header: bool
+    stamp: object, path: str | tuple[tuple[str, str], ...], header: bool | None
 ) -> Table:
     del stamp
+    # Who says that there is a header says that it is the first line.
+    has_header = header is not False
+    finds_header = header is None
     if isinstance(path, str):
-        return read_table(path, has_header=has_header)
-    tables = {part: read_table(one, has_header=has_header) for part, one in path}
+        return read_table(path, has_header=has_header, finds_header=finds_header)
+    tables = {
+        part: read_table(file, has_header=has_header, finds_header=finds_header)
+        for part, file in path
+    }
     unknown = next((part for part in tables if split_name(part) is None), None)
     if unknown is not None:
         raise ConfigError(
@@ -461,8 +467,12 @@ def _cached_table(
         for name in first.columns
     }
     is_typed = all(table.is_typed for table in tables.values())
-    return Table(
-        first.source, columns, parts, first.class_names, first.has_header, is_typed=is_typed
+    return replace(
+        first,
+        columns=columns,
+        parts=parts,
+        is_typed=is_typed,
+        notes=tuple(f"{table.source}: {note}" for table in tables.values() for note in table.notes),
     )
 
 
@@ -529,7 +539,14 @@ def _read_rows(task: OwnTask) -> Rows:
         notes.append(
             f"in {language}, without blanks between words: the baseline is 'tfidf:chars', not 'tfidf'"
         )
-    about = [*guessed, f"{len(table):,} rows", *notes, division.note, *left_out]
+    about = [
+        *table.notes,
+        *guessed,
+        f"{len(table):,} rows",
+        *notes,
+        division.note,
+        *left_out,
+    ]
     prefix = f"{task.name}: "
     return Rows(
         data, Remarks((prefix + "; ".join(about),), tuple(prefix + warning for warning in warnings))

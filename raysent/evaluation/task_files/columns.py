@@ -6,10 +6,20 @@ import shlex
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import chain
 
 import numpy as np
 
+from raysent.data.column_names import (
+    GROUPS,
+    LABELS,
+    NO_TEXT,
+    PAIRS,
+    SCORES,
+    SPLITS,
+    TEXT_COLUMNS,
+    USUAL,
+    plain_name,
+)
 from raysent.data.labels import (
     LabelKind,
     alike_warnings,
@@ -19,25 +29,12 @@ from raysent.data.labels import (
     missing_warnings,
 )
 from raysent.data.same_text import as_label
-from raysent.data.tables import TEXT_COLUMNS, Table, as_labels, data_among
-from raysent.errors import DataError
+from raysent.data.tables import Table, as_labels, data_among
+from raysent.errors import DataError, listed, shown
 from raysent.evaluation.task_files.settings import TaskSettings, written_name
 
 NUM_LEVELS = 5
 MAX_LABELS = 100
-PAIRS = (
-    ("sentence1", "sentence2"),
-    ("sentence_1", "sentence_2"),
-    ("text_a", "text_b"),
-    ("text1", "text2"),
-    ("sentence_a", "sentence_b"),
-    ("premise", "hypothesis"),
-    ("question1", "question2"),
-)
-LABELS = ("label", "labels", "class", "category", "target", "sentiment", "intent", "topic", "stars")
-SCORES = ("score", "similarity", "similarity_score", "relatedness_score", "relatedness")
-SPLITS = ("split", "set", "partition")
-GROUPS = ("group", "group_id", "document_id", "doc_id")
 
 
 @dataclass(frozen=True)
@@ -125,33 +122,28 @@ def text_columns(table: Table, num_columns: int) -> tuple[str, ...]:
     guess = _Guess(table)
     # Two columns are a pair where no name says what one of them is.
     is_all = num_columns == len(table.columns) and (
-        num_columns == 1 or not _CONVENTIONAL & set(guess.by_plain)
+        num_columns == 1 or not USUAL & set(guess.by_plain)
     )
     found = (
         tuple(table.columns) if is_all else guess.texts(takes_pairs=num_columns == 2, key="column")
     )
     if len(found) != num_columns:
-        names = ", ".join(table.columns)
+        names = listed(table.columns)
         raise DataError(
             f"{table.source}: column: must name the two columns of the texts of pairs; it has {names}"
         )
     return found
 
 
-_NO_TEXT = {*LABELS, *SCORES, *SPLITS, *GROUPS}
-_CONVENTIONAL = {*TEXT_COLUMNS, *chain.from_iterable(PAIRS), *_NO_TEXT}
-
-
 def _check_header(table: Table, otherwise: str) -> None:
     """Refuse a first line that no name is known of, and that looks like a row: it would be lost."""
-    if not table.has_header or _CONVENTIONAL & {name.lower() for name in table.columns}:
+    if not table.has_header or USUAL & {plain_name(name) for name in table.columns}:
         return
     # A label that other rows have too says it as well as a sentence does.
     repeated = (name for name, values in table.columns.items() if name in values)
     odd = next(repeated, None) or data_among(list(table.columns))
     if odd is not None:
-        shown = odd if len(odd) <= MAX_LABELS else f"{odd[: MAX_LABELS - 1]}…"
-        looks = f"given '{shown}', which looks like a row; {otherwise}"
+        looks = f"given '{shown(odd)}', which looks like a row; {otherwise}"
         raise DataError(f"{table.source}: the first line must name the columns; {looks}")
 
 
@@ -169,7 +161,7 @@ class _Guess:
     def __init__(self, table: Table) -> None:
         self.table = table
         self.notes: list[str] = []
-        self.by_plain = {name.lower().strip(): name for name in reversed(list(table.columns))}
+        self.by_plain = {plain_name(name): name for name in reversed(list(table.columns))}
 
     def find(self, key: str, names: Sequence[str], used: Sequence[str | None] = ()) -> str | None:
         """Return the first column of these names that is not used for something else, or None."""
@@ -191,7 +183,7 @@ class _Guess:
         if name is None:
             raise DataError(
                 f"{self.table.source}: {key}: must name the column of the text; "
-                f"it has {', '.join(self.table.columns) or 'no columns'}"
+                f"it has {listed(self.table.columns) or 'no columns'}"
             )
         return (name,)
 
@@ -205,7 +197,7 @@ class _Guess:
         if name is None:
             raise DataError(
                 f"{self.table.source}: label: must name the column of the labels; "
-                f"it has {', '.join(self.table.columns) or 'no columns'}"
+                f"it has {listed(self.table.columns) or 'no columns'}"
             )
         return name
 
@@ -215,7 +207,7 @@ class _Guess:
         likely = {
             name: values
             for name, values in self.table.columns.items()
-            if name.lower().strip() not in _NO_TEXT
+            if plain_name(name) not in NO_TEXT
         }
         lengths = {
             name: np.mean([len(str(value)) for value in values]) for name, values in likely.items()
@@ -307,7 +299,7 @@ def _yes_no(settings: TaskSettings, table: Table, columns: Columns, only: str) -
         answer = None if label is None else as_label(label)
         if answer is not None and answer not in _YES | _NO:
             raise DataError(
-                f"{table.where(row)}: label '{only}' must be 0 or 1, one of several columns; given '{label}'"
+                f"{table.where(row)}: label '{only}' must be 0 or 1, one of several columns; given '{shown(label)}'"
             )
         is_missing = answer is None
         answers.append(None if is_missing else "yes" if answer in _YES else "no")
@@ -419,7 +411,7 @@ def _without_missing(table: Table, labels: Sequence[str | None], key: str) -> li
 def _check_names(table: Table, key: str, names: Sequence[str], num_rows: int) -> None:
     if len(names) == 1:
         raise DataError(
-            f"{table.source}: label '{key}': must have at least two classes; given only '{names[0]}'"
+            f"{table.source}: label '{key}': must have at least two classes; given only '{shown(names[0])}'"
         )
     if len(names) > max(2, num_rows // 2):
         raise DataError(

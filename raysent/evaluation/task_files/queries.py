@@ -21,16 +21,15 @@ from pathlib import Path
 
 import numpy as np
 
+from raysent.data.column_names import QUERIES, SPLITS
 from raysent.data.tables import Table, check_texts, read_table
 from raysent.errors import DataError
 from raysent.evaluation.division import draw_rows
 from raysent.evaluation.task import NO_ROWS, Remarks, RetrievalData
-from raysent.evaluation.task_files.columns import SPLITS
 from raysent.evaluation.task_files.division import SPLIT_NAMES, split_name
 from raysent.evaluation.task_files.settings import CORPUS_FILE, TaskSettings
 from raysent.evaluation.units import near_copies
 
-COLUMNS = ("query", "passage")
 RELEVANCE = "relevance"
 _FILES = (CORPUS_FILE, "queries.jsonl", "qrels/train.tsv", "qrels/dev.tsv", "qrels/test.tsv")
 # Of queries with no dev part beside a train part, the part that becomes dev; of test queries alone, half, if needed.
@@ -52,7 +51,7 @@ def is_query_table(settings: TaskSettings, table: Table) -> bool:
     """Return whether a table holds queries and passages: the settings name them, or columns have these names."""
     named = (settings.query, settings.passage, settings.relevance)
     others = (settings.text, settings.text_a, settings.label, settings.score)
-    is_plain = all(one is None for one in others) and set(COLUMNS) <= set(table.columns)
+    is_plain = all(one is None for one in others) and set(QUERIES) <= set(table.columns)
     return is_plain or any(one is not None for one in named)
 
 
@@ -120,7 +119,7 @@ def read_queries(
     Raises:
         DataError: If a column is missing, a value is no text or number, or a query is in two parts.
     """
-    query, passage = settings.query or COLUMNS[0], settings.passage or COLUMNS[1]
+    query, passage = settings.query or QUERIES[0], settings.passage or QUERIES[1]
     asked = [one or "" for one in table.column(query, key="query")]
     check_texts(asked, source=table.source, column=f"query '{query}'", kinds=(str, int, float))
     passages = {
