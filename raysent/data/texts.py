@@ -98,9 +98,7 @@ def open_texts(
     table = open_table(source.path, has_header=has_header)
     if not table.names:  # JSON lines without a key
         if next(iter(table.blocks([])), None) is not None:
-            raise DataError(
-                f"{source.path}: objects must have the field '{wanted}'; given {{}}"
-            )
+            raise DataError(f"{source.path}: objects must have the field '{wanted}'; given {{}}")
         return TextBlocks(iter(()), column or "")
     is_only = not has_header and column is None and len(table.names) == 1
     otherwise = " or, if the first line is a row, set header=false" if table.has_header else ""
