@@ -19,6 +19,8 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 from enum import IntEnum
 
+from raysent.redaction import without_secrets
+
 # Of a value or a name in a message.
 _SHOWN_CHARACTERS = 100
 # Of names that may have been meant: a registry has tens, a table may have thousands.
@@ -57,8 +59,13 @@ class ExitCode(IntEnum):
 class RaysentError(Exception):
     """An error that the user can fix.
 
-    The text is one line: path to the value - what must hold - what was given - nearest fix.
+    The text is one line: path to the value - what must hold - what was given - nearest fix. It has no secrets of
+    addresses, whatever was given.
     """
+
+    def __str__(self) -> str:
+        """Return the line."""
+        return without_secrets(super().__str__())
 
 
 class ConfigError(RaysentError):

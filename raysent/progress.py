@@ -27,6 +27,8 @@ from rich.progress import (
 from rich.segment import Segment
 from rich.table import Table
 
+from raysent.redaction import without_secrets
+
 # Set by --verbose: Ray's own messages are printed.
 VERBOSE_VARIABLE = "RAYSENT_VERBOSE"
 # Text that goes into a file or a pipe has no screen to fit.
@@ -41,6 +43,11 @@ def printable(text: str) -> str:
     return text.translate(_CONTROLS)
 
 
+def printable_message(text: str) -> str:
+    """Return a message as it is printed: without secrets of addresses too, which a user's own text keeps."""
+    return printable(without_secrets(text))
+
+
 class PlainConsole(Console):
     """A console on which only its own styles and movements of the cursor reach the terminal."""
 
@@ -48,8 +55,9 @@ class PlainConsole(Console):
         self, renderable: RenderableType, options: ConsoleOptions | None = None
     ) -> Iterable[Segment]:
         """Yield the pieces of what is printed, their text printable."""
+        shown = printable_message if self.stderr else printable
         for segment in super().render(renderable, options):
-            yield segment if segment.control else segment._replace(text=printable(segment.text))
+            yield segment if segment.control else segment._replace(text=shown(segment.text))
 
 
 class PrintableFormatter(logging.Formatter):
@@ -57,7 +65,7 @@ class PrintableFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the line."""
-        return printable(super().format(record))
+        return printable_message(super().format(record))
 
 
 messages = PlainConsole(

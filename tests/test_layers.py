@@ -14,6 +14,7 @@ PACKAGE = Path(__file__).resolve().parent.parent / "raysent"
 # From the ground up. A package (a module or a folder directly under raysent/) imports only from rows above its own;
 # two packages of one row do not import each other.
 ROWS: tuple[tuple[str, ...], ...] = (
+    ("redaction",),
     ("errors", "platforms", "progress"),
     ("reading", "registry", "parallel"),
     ("config", "storage", "preemption"),
@@ -53,6 +54,7 @@ _GROUND = (
     "raysent.config",
     "raysent.platforms",
     "raysent.progress",
+    "raysent.redaction",
     "raysent.live",
 )
 OPEN_MODULES = ("raysent", *_GROUND, "raysent.pipeline")

@@ -27,7 +27,7 @@ from raysent.cli import evaluate, machines, models, papers, sweep, vectors
 from raysent.cli.options import as_typed
 from raysent.errors import ConfigError, ExitCode, RaysentError, did_you_mean
 from raysent.platforms import signals_handled
-from raysent.progress import VERBOSE_VARIABLE, PrintableFormatter, messages, printable
+from raysent.progress import VERBOSE_VARIABLE, PrintableFormatter, messages, printable_message
 
 # What every mistake in a command line is: typer may keep click, whose class it is, under another name.
 UsageError: Any = typer.BadParameter.__base__
@@ -202,7 +202,7 @@ def main() -> None:
     except typer.Exit as error:
         status = error.exit_code
     except (_StoppedError, KeyboardInterrupt, typer.Abort) as error:
-        typer.echo(printable(str(error)) or "interrupted", err=True)
+        typer.echo(printable_message(str(error)) or "interrupted", err=True)
         status = ExitCode.INTERRUPTED
     except BrokenPipeError:
         # The reader of our output has gone, as in `raysent … | head`; that is its right.
@@ -256,5 +256,5 @@ def _misused(error: Any) -> int:
 
 
 def _refuse(message: str) -> int:
-    typer.echo(f"error: {printable(message)}", err=True)
+    typer.echo(f"error: {printable_message(message)}", err=True)
     return ExitCode.MISTAKE

@@ -42,6 +42,7 @@ from raysent.cli.options import (
 )
 from raysent.errors import ConfigError, ExitCode
 from raysent.progress import format_duration, format_value, messages
+from raysent.redaction import without_secrets
 
 if TYPE_CHECKING:
     from raysent.cluster import SubmittedSweep
@@ -194,9 +195,9 @@ def track(
     """
     num_events = raysent.track(run, to)
     if as_json:
-        print_json({"to": to, "events": num_events})
+        print_json({"to": without_secrets(to), "events": num_events})
     else:
-        results.print(f"{num_events} events to {to}", soft_wrap=True)
+        results.print(f"{num_events} events to {without_secrets(to)}", soft_wrap=True)
 
 
 def attach(run: SubmittedArgument, as_json: JsonOption = False) -> None:

@@ -25,6 +25,7 @@ from raysent.cluster.launcher import Head
 from raysent.config import Document
 from raysent.errors import ArtifactError, CloudError, ConfigError, RaysentError
 from raysent.reading import parse_json
+from raysent.redaction import without_secrets_in
 from raysent.storage import (
     address_of,
     is_remote,
@@ -238,7 +239,7 @@ def remote_of(name: str | Path) -> str:
 def write_record(remote: str, record: JobRecord) -> None:
     """Store a record with the run."""
     folder = _folder(remote)
-    write_json(folder / JOB_FILE, asdict(record))
+    write_json(folder / JOB_FILE, without_secrets_in(asdict(record)))
 
 
 def read_record(remote: str) -> JobRecord:

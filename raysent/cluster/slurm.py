@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from raysent.errors import ConfigError
+from raysent.redaction import without_secrets
 from raysent.storage import safe_name
 
 # Port of Ray's head; seconds before the end of an allocation at which the sweep saves.
@@ -100,7 +101,8 @@ def slurm_file(
         The file.
 
     Raises:
-        ConfigError: If the file exists, the budget is not in GPU-hours, or the nodes have no GPU to count.
+        ConfigError: If the file exists, the budget is not in GPU-hours, the nodes have no GPU to count, or an option
+            holds a secret of an address.
     """
     folder = f"runs/{safe_name(Path(space).stem)}" if run is None else str(run)
     options = [
@@ -108,6 +110,11 @@ def slurm_file(
         for name, value in (set or {}).items()
         for word in ("--set", f"{name}={json.dumps(value)}")
     ]
+    if any(without_secrets(option) != option for option in options):
+        raise ConfigError(
+            "set: must hold no user, password or token of an address, which other users of the cluster could read in "
+            "the file; set the environment variables of the tracker's library in the job"
+        )
     text = sbatch_text(
         str(space),
         run=folder,

@@ -31,6 +31,7 @@ from raysent.live import chance_line
 from raysent.models import SentenceModel
 from raysent.models import load as load_model
 from raysent.models.objectives import CONTEXT_METRICS
+from raysent.redaction import without_secrets_in
 from raysent.report import write as write_page
 from raysent.storage import address_of, open_folder
 from raysent.storage.layout import ENSEMBLE_FILE, EVALUATION_FOLDER, LEDGER_FILE
@@ -95,7 +96,7 @@ class SweepPlan:
             "trials": self.space.limits.trials,
             "time": self.space.limits.time,
             "memory_bytes": self.facts.get("memory_bytes"),
-            "searched": self.space.document.values.get("search", {}),
+            "searched": without_secrets_in(self.space.document.values.get("search", {})),
             "run": address_of(self.folder),
             "corpus": corpus["path"],
             "num_train": corpus["num_train"],

@@ -25,6 +25,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from raysent.redaction import without_secrets_in
 from raysent.storage import Lease, Lines, read_json_lines, refresh
 from raysent.storage.layout import JOURNAL_FILE
 
@@ -68,7 +69,11 @@ class Journal:
 
     def write(self, event: str, **values: Any) -> Event:
         """Append one event, push it to the disk, and tell the listener; NaN and infinity are written as null."""
-        line = {"event": event, "time": round(self._began + time.monotonic(), 3), **finite(values)}
+        line = {
+            "event": event,
+            "time": round(self._began + time.monotonic(), 3),
+            **without_secrets_in(finite(values)),
+        }
         self._collected.append(line)
         if not self._is_collecting:
             self._write_collected()

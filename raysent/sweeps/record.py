@@ -19,6 +19,7 @@ from raysent.errors import ArtifactError, ConfigError
 from raysent.models.encoders import ENCODERS
 from raysent.models.objectives import CONTEXT_METRICS
 from raysent.progress import messages
+from raysent.redaction import without_secrets_in
 from raysent.storage import address_of, read_json, write_json, write_text
 from raysent.storage.layout import (
     JOURNAL_FILE,
@@ -100,8 +101,8 @@ class SweepRecord:
         )
 
     def values(self) -> dict[str, Any]:
-        """Return the values of `sweep.json`."""
-        return {
+        """Return the values of `sweep.json`, without secrets of addresses: a run folder is copied and shared."""
+        values = {
             "kind": "sweep",
             "name": self.space.name,
             "metric": self.space.metric,
@@ -119,6 +120,8 @@ class SweepRecord:
             "device": self.device,
             **self.facts,
         }
+        cleaned: dict[str, Any] = without_secrets_in(values)
+        return cleaned
 
 
 def save_record(folder: Path, record: SweepRecord) -> None:

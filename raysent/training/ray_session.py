@@ -18,7 +18,7 @@ from raysent.errors import ConfigError, RaysentError, TrainingError, WorkerError
 from raysent.kernels.devices import usable_gpus, use_device
 from raysent.platforms import imports_from_working_folder
 from raysent.preemption import REFUSED_TOKEN, capture_stderr
-from raysent.progress import VERBOSE_VARIABLE, messages, printable
+from raysent.progress import VERBOSE_VARIABLE, messages, printable_message
 from raysent.training.memory import ENVIRONMENT as ALLOCATOR
 from raysent.training.ray_processes import (
     check_address,
@@ -86,7 +86,7 @@ def ray_session(
     if ray.is_initialized():
         yield
         return
-    how_to_continue = printable(how_to_continue)
+    how_to_continue = printable_message(how_to_continue)
     options: dict[str, Any] = (
         {"include_dashboard": False, "num_cpus": num_cpus} if address is None else {}
     )

@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from raysent import __version__
+from raysent.redaction import without_secrets
 from raysent.report.blocks import (
     DASH,
     Cell,
@@ -192,7 +193,7 @@ def _of_sweep(run: Run) -> list[tuple[str, str]]:
     corpus = record.facts.get("corpus", {})
     started = datetime.fromtimestamp(record.started, tz=UTC)
     return [
-        ("command", shlex.join(record.command)),
+        ("command", without_secrets(shlex.join(record.command))),
         ("started", f"{started:%Y-%m-%d %H:%M} UTC" if record.started else ""),
         ("seed", str(record.seed)),
         ("corpus", _path(corpus.get("path"))),

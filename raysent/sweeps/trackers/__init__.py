@@ -19,6 +19,7 @@ from typing import Protocol
 
 from raysent.config import Document, validate
 from raysent.errors import ConfigError, RaysentError
+from raysent.redaction import without_secrets
 from raysent.storage import address_of, content_key, to_uri
 from raysent.storage.layout import SWEEP_FILE, TRIALS_FOLDER
 from raysent.sweeps.components import TRACKERS as TRACKERS
@@ -84,7 +85,8 @@ class TrackingThread:
                 TRACKERS, space, choice, at=at, folder=folder
             )
         for target in [targets] if isinstance(targets, str) else targets:
-            self._trackers[f"--track {target}"] = _of_target(target, space, folder, option="track")
+            name = f"--track {without_secrets(target)}"
+            self._trackers[name] = _of_target(target, space, folder, option="track")
         self._folder, self._warn = folder, warn
         self._events: queue.SimpleQueue[Event | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -115,7 +117,8 @@ class TrackingThread:
         try:
             call()
         except (Exception, SystemExit) as error:  # whatever the tracker's library raises
-            reason, rest = " ".join(str(error).split()), self._rest(name)
+            reason = without_secrets(" ".join(str(error).split()))
+            rest = self._rest(name)
             del self._trackers[name]
             self._warn(f"{name}: {type(error).__name__}: {reason}; {rest}")
 
@@ -263,15 +266,16 @@ def check_targets(targets: Iterable[str], space: SearchSpace, folder: Path) -> N
 
 def _of_target(target: str, space: SearchSpace, folder: Path, *, option: str) -> Tracker:
     name, _, place = target.partition(":")
-    kind = TRACKERS.find(name, where=f"{option} {target}")
+    where = f"{option} {target}"
+    kind = TRACKERS.find(name, where=where)
     setting = getattr(kind, "TARGET", None)
     if setting is None or not place:
         raise ConfigError(
-            f"{option} {target}: must be a tracker and where it writes; such as tensorboard:DIR"
+            f"{where}: must be a tracker and where it writes; such as tensorboard:DIR"
         )
     tracker: Tracker = kind(
         space,
-        validate(kind.Config, Document({setting: place}, source=f"{option} {target}")),
+        validate(kind.Config, Document({setting: place}, source=where)),
         folder=folder,
     )
     return tracker
