@@ -32,6 +32,7 @@ from raysent.evaluation.task_files import OwnTask
 from raysent.exports.server import ServerConfig, make_application
 from raysent.models import average_of_words, load
 from raysent.pipeline import predictions
+from raysent.pipeline.table_output import OutputTable, writing
 from raysent.storage import read_json, write_json
 
 WORDS = ("red", "blue", "tall", "short", "round", "flat", "hot", "cold")
@@ -451,7 +452,7 @@ def test_an_answer_that_was_not_finished_is_one_line(tmp_path: Path) -> None:
 
 def test_a_carriage_return_in_a_cell_ends_no_row(tmp_path: Path) -> None:
     """The row is quoted whole, the header too; other rows are written as before."""
-    with predictions.writing(tmp_path / "out.csv", ["a\rb", "c"]) as write:
+    with writing(tmp_path / "out.csv", OutputTable(["a\rb", "c"], 2)) as write:
         write([["good film\rsecond part", "plain"], [1, 2]])
     with (tmp_path / "out.csv").open(newline="") as stream:
         assert list(csv.reader(stream)) == [
@@ -464,7 +465,7 @@ def test_a_carriage_return_in_a_cell_ends_no_row(tmp_path: Path) -> None:
 
 def test_parquet_column_without_a_value_in_its_first_block_takes_texts(tmp_path: Path) -> None:
     """So does a column whose first lists are empty."""
-    with predictions.writing(tmp_path / "out.parquet", ["one", "several"]) as write:
+    with writing(tmp_path / "out.parquet", OutputTable(["one", "several"], 2)) as write:
         write([[None, None], [[], []]])
         write([["good"], [["a", "b"]]])
     found = pd.read_parquet(tmp_path / "out.parquet")
@@ -476,8 +477,8 @@ def test_parquet_column_without_a_value_in_its_first_block_takes_texts(tmp_path:
 def test_what_parquet_cannot_hold_is_one_line(tmp_path: Path, value: object) -> None:
     """Nothing is left of the file."""
     wrong = pytest.raises(
-        DataError, match=r"^output: Parquet cannot hold .*; write \.jsonl instead$"
+        DataError, match=r"^output: (column 'x': )?Parquet cannot hold .*; write \.jsonl instead$"
     )
-    with wrong, predictions.writing(tmp_path / "out.parquet", ["x"]) as write:
+    with wrong, writing(tmp_path / "out.parquet", OutputTable(["x"], 1)) as write:
         write([[value]])
     assert not (tmp_path / "out.parquet").exists()

@@ -115,7 +115,7 @@ def test_read_sweep_of_a_killed_one_shows_what_was_running():
 
 def test_trials_table_holds_no_formulas(tmp_path):
     """Texts that a spreadsheet computes follow an apostrophe; pandas restores them; numbers stay numbers."""
-    texts = ["=1+1", "+1", "-x", "@SUM(A1)", "\t=1", "'quoted", "plain"]
+    texts = ["=1+1", "+x", "-x", "@SUM(A1)", "\t=1", "'quoted", "plain"]
     searched = f"search: {{corpus.path: {{choice: {json.dumps(texts)}}}}}\n"
     trials = [
         Trial(f"{number:04d}", number, {"corpus.path": text}, seed=0, metrics={"context_nll": -0.5})

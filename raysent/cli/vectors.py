@@ -91,7 +91,8 @@ def predict(
 
     Writes the file's columns and a column 'predicted', as a whole or not at all. A model predicts the tasks that it was
     made or evaluated on. Rows below the threshold for --coverage or --precision, which is fitted on validation rows,
-    get no label. --set takes header=false, for a .csv or .tsv whose first line is a row.
+    get no label. --set takes header=false, for a .csv or .tsv whose first line is a row, and formulas=true, for labels
+    that a spreadsheet would compute.
     """
     given = arguments_of(raysent.predict, overrides)
     made = raysent.predict(

@@ -57,6 +57,7 @@ class Table:
         places: The row of the file that each row is, for messages, int64; None where all are here.
         is_typed: Whether values have types; those of CSV and TSV are text.
         notes: What was left out of the file, in words.
+        schema: As of `TableBlocks`.
     """
 
     source: str
@@ -67,6 +68,7 @@ class Table:
     places: np.ndarray | None = None
     is_typed: bool = True
     notes: tuple[str, ...] = ()
+    schema: Any = field(default=None, repr=False, compare=False)
 
     def __len__(self) -> int:
         return len(next(iter(self.columns.values()), []))
@@ -247,6 +249,7 @@ def read_table(path: str | Path, *, has_header: bool = True, finds_header: bool 
         first.has_header,
         is_typed=first.is_typed,
         notes=first.notes,
+        schema=first.schema,
     )
 
 
@@ -262,6 +265,8 @@ class TableBlocks:
         has_header: As of `Table`.
         is_typed: As of `Table`.
         notes: As of `Table`.
+        schema: The types of the columns, a schema of Arrow, of a file that has types; else None.
+        read_arrays: As `read`, but yields arrays of Arrow with these types.
     """
 
     source: str
@@ -271,6 +276,15 @@ class TableBlocks:
     has_header: bool = False
     is_typed: bool = True
     notes: tuple[str, ...] = ()
+    schema: Any = None
+    read_arrays: Callable[[Sequence[int]], Iterator[list[Any]]] | None = field(
+        default=None, repr=False
+    )
+
+    def arrays(self, names: Sequence[str]) -> Iterator[list[Any]]:
+        """Yield the values of some columns of a file that has types as arrays of Arrow, in blocks of rows."""
+        assert self.read_arrays is not None
+        yield from self.read_arrays([self.names.index(name) for name in names])
 
     def blocks(self, names: Sequence[str]) -> Iterator[list[list[Any]]]:
         """Yield the values of some columns, [columns][rows], in blocks of rows.
@@ -406,13 +420,26 @@ def _open_parquet(name: str) -> TableBlocks:
     with _parquet_file(name) as file:
         schema = file.schema_arrow
 
-    def read(columns: Sequence[int]) -> Iterator[list[list[Any]]]:
+    def read_arrays(columns: Sequence[int]) -> Iterator[list[Any]]:
         chosen = [schema.names[column] for column in columns]
         with _parquet_file(name) as file:
             for batch in file.iter_batches(_BATCH_ROWS, columns=chosen, use_threads=False):
-                yield [_values(batch.column(column), name) for column in chosen]
+                yield [batch.column(column) for column in chosen]
 
-    return TableBlocks(name, _checked_names(name, schema.names), read, _class_names(schema))
+    return _blocks_of_arrays(name, schema, read_arrays)
+
+
+def _blocks_of_arrays(
+    name: str, schema: Any, read_arrays: Callable[[Sequence[int]], Iterator[list[Any]]]
+) -> TableBlocks:
+    def read(columns: Sequence[int]) -> Iterator[list[list[Any]]]:
+        for arrays in read_arrays(columns):
+            yield [values_of(array, name) for array in arrays]
+
+    names = _checked_names(name, schema.names)
+    return TableBlocks(
+        name, names, read, _class_names(schema), schema=schema, read_arrays=read_arrays
+    )
 
 
 @contextlib.contextmanager
@@ -428,7 +455,16 @@ def _parquet_file(name: str) -> Iterator[Any]:
             ) from None
 
 
-def _values(column: Any, name: str) -> list[Any]:
+def values_of(column: Any, name: str) -> list[Any]:
+    """Return the values of an array of Arrow.
+
+    Args:
+        column: The array.
+        name: The table, for messages.
+
+    Raises:
+        DataError: If a text is damaged, or a date has no value in Python.
+    """
     try:
         return list(column.to_pylist())
     except UnicodeDecodeError as error:
@@ -447,17 +483,22 @@ def _open_dataset(folder: str, name: str = "") -> TableBlocks:
     with _arrow_reader(files[0], name) as reader:
         schema = reader.schema
 
-    def read(columns: Sequence[int]) -> Iterator[list[list[Any]]]:
+    def read_arrays(columns: Sequence[int]) -> Iterator[list[Any]]:
         for file in files:
             with _arrow_reader(file, name) as reader:
-                if set(reader.schema.names) != set(schema.names):
-                    raise DataError(
-                        f"{name}: files must have the same columns; {Path(file).name} has others"
-                    )
+                for own in schema:
+                    if (
+                        own.name not in reader.schema.names
+                        or own.type != reader.schema.field(own.name).type
+                    ):
+                        raise DataError(
+                            f"{name}: files must have the same columns, of the same types; {Path(file).name} has not, "
+                            f"see '{shown(own.name)}'; save it again"
+                        )
                 for batch in reader:
-                    yield [_values(batch.column(schema.names[column]), name) for column in columns]
+                    yield [batch.column(schema.names[column]) for column in columns]
 
-    return TableBlocks(name, _checked_names(name, schema.names), read, _class_names(schema))
+    return _blocks_of_arrays(name, schema, read_arrays)
 
 
 def arrow_files(folder: str, *, name: str = "") -> list[str]:

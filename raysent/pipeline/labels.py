@@ -6,6 +6,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -24,8 +25,9 @@ from raysent.evaluation.tasks import resolve_tasks
 from raysent.models.sentence_encoder import SentenceEncoder
 from raysent.pipeline.arguments import check_file
 from raysent.pipeline.evaluation import map_jobs
-from raysent.pipeline.predictions import PREDICTED, writing
-from raysent.progress import ProgressLines
+from raysent.pipeline.predictions import PREDICTED
+from raysent.pipeline.table_output import OutputTable, writing
+from raysent.progress import ProgressLines, messages
 from raysent.storage import is_remote, list_s3
 from raysent.storage.layout import EVALUATION_FOLDER
 
@@ -57,6 +59,7 @@ def label(
     suspect: bool = False,
     task: str | None = None,
     output: str | Path | None = None,
+    formulas: bool = False,
     progress: bool = True,
 ) -> Labelling:
     """Return a table with the rows first that a person should label next, or whose label may be wrong.
@@ -72,6 +75,7 @@ def label(
             table by cross-validation; columns ``predicted`` and ``probability``, that of the row's label, are added.
         task: The model's task whose labels are wanted; None where it has one.
         output: The file to write, which must not exist: ``.csv``, ``.tsv``, ``.jsonl`` or ``.parquet``; None for none.
+        formulas: As of `predict`.
         progress: Whether to show progress on standard error.
 
     Raises:
@@ -100,7 +104,14 @@ def label(
     )
     with ExitStack() as stack:
         bar = stack.enter_context(ProgressLines(is_quiet=not progress))
-        write = None if output is None else stack.enter_context(writing(output, names))
+        added = [PREDICTED, PROBABILITY] if suspect else []
+        written = OutputTable(
+            names,
+            num_own=len(names) - sum(name in added for name in names),
+            schema=_written_schema(given),
+            keeps_formulas=formulas,
+        )
+        write = None if output is None else stack.enter_context(writing(output, written))
         frame, num_first = (
             _suspects(predictor, given, num_rows, bar)
             if suspect
@@ -108,6 +119,8 @@ def label(
         )
         if write is not None:
             write([frame[name].tolist() for name in names])
+    if progress and written.note:
+        messages.print(written.note, style="dim", soft_wrap=True)
     return Labelling(frame, given.texts, given.label, num_first)
 
 
@@ -187,6 +200,14 @@ def _frame(given: LabelTable) -> pd.DataFrame:
         empty if name is None else value for name, value in zip(given.labels, written, strict=True)
     ]
     return pd.DataFrame({**given.table.columns, given.label: labels}, dtype=object)
+
+
+def _written_schema(given: LabelTable) -> Any:
+    """Return the types of the table's columns, without that of numbers of classes, which are written by name."""
+    schema = given.table.schema
+    if schema is None or given.label not in given.table.class_names:
+        return schema
+    return schema.remove(schema.get_field_index(given.label)).remove_metadata()
 
 
 def _ordered(frame: pd.DataFrame, first: np.ndarray) -> pd.DataFrame:

@@ -2,38 +2,42 @@
 
 from __future__ import annotations
 
-import csv
-import json
-import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
-from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import unquote
 
 import numpy as np
 import pyarrow as pa
 import torch
-from pyarrow import parquet
 
 from raysent.data.corpus.sources import Source
-from raysent.data.tables import Table, check_header, check_texts, is_table, open_table
+from raysent.data.tables import (
+    Table,
+    TableBlocks,
+    check_header,
+    check_texts,
+    is_table,
+    open_table,
+    values_of,
+)
 from raysent.data.text_files import batched, iterate_lines
 from raysent.data.texts import open_texts
 from raysent.ensembles.calibration import Promise
 from raysent.ensembles.ensemble import load_predicting
 from raysent.ensembles.predictor import Predictor, find_predictor
-from raysent.errors import ConfigError, DataError
+from raysent.errors import ConfigError, DataError, listed
 from raysent.evaluation.targets import Float64
 from raysent.evaluation.task_files.columns import text_columns
 from raysent.models.sentence_encoder import SentenceEncoder
 from raysent.pipeline.arguments import check_file
+from raysent.pipeline.table_output import Column, OutputTable, is_typed_output, writing
 from raysent.progress import ProgressLines, messages
-from raysent.storage import is_remote, whole_file
+from raysent.storage import is_remote
 from raysent.sweeps.machines import gpu_share
 from raysent.training.ray_session import map_on_ray, num_jobs_at_once, ray_session
 
@@ -41,11 +45,6 @@ from raysent.training.ray_session import map_on_ray, num_jobs_at_once, ray_sessi
 BLOCK_ROWS = 4096
 PREDICTED = "predicted"
 _TEXT = "text"
-_FORMS = (".csv", ".tsv", ".jsonl", ".parquet")
-# Those whose values have types.
-_TYPED_FORMS = _FORMS[2:]
-# The types of Parquet columns whose first block has no value.
-_EMPTY = {pa.null(): pa.string(), pa.list_(pa.null()): pa.list_(pa.string())}
 # Digits of a probability in a file.
 _DIGITS = 6
 # Blocks that a cluster gets for each of its cores, so that none waits for this process.
@@ -74,17 +73,27 @@ class Predicted:
 class _Block(NamedTuple):
     """Rows of the input: the values of each column [columns][rows], and the texts to predict [text columns][rows]."""
 
-    values: list[list[Any]]
+    values: Sequence[Column]
     texts: list[list[str]]
 
 
 @dataclass(frozen=True)
 class _Input:
-    """What is read: the columns' names, blocks of rows, and the columns of text that were found by their names."""
+    """What is read.
+
+    Attributes:
+        names: The columns.
+        blocks: Blocks of rows.
+        found: The columns of text that were found by their names.
+        schema: The types of the columns, if the file has some.
+        notes: As of `Table`.
+    """
 
     names: list[str]
     blocks: Iterator[_Block]
     found: tuple[str, ...] = ()
+    schema: pa.Schema | None = None
+    notes: tuple[str, ...] = ()
 
 
 def predict(  # noqa: PLR0913 - the options of the command
@@ -98,6 +107,7 @@ def predict(  # noqa: PLR0913 - the options of the command
     coverage: float | None = None,
     precision: float | None = None,
     header: bool = True,
+    formulas: bool = False,
     address: str | None = None,
     progress: bool = True,
 ) -> Predicted:
@@ -121,6 +131,8 @@ def predict(  # noqa: PLR0913 - the options of the command
             validation rows; the others get no label.
         precision: Answer as many rows as can be with this part of the answers right, in place of `coverage`.
         header: Whether the first line of a ``.csv`` or ``.tsv`` file names its columns; without it they are ``0``, ….
+        formulas: Whether a label that a spreadsheet would take for a formula, such as ``=1+1``, is written to CSV and
+            TSV as it is; by default it gets an apostrophe in front, which a line says.
         address: A running Ray cluster, whose cores predict blocks; one that is lost is predicted again.
         progress: Whether to show progress on standard error.
 
@@ -150,11 +162,17 @@ def predict(  # noqa: PLR0913 - the options of the command
     taken = next((one for one in answerer.names if one in opened.names), None)
     if taken is not None:
         raise DataError(f"{name}: must have no column '{taken}', which the output adds; rename it")
-    is_typed = str(output).lower().endswith(_TYPED_FORMS)
+    is_typed = is_typed_output(output)
+    table = OutputTable(
+        [*opened.names, *answerer.names],
+        num_own=len(opened.names),
+        schema=opened.schema,
+        keeps_formulas=formulas,
+    )
     counts, num_rows, num_answered = Counter[str](), 0, 0
     with ExitStack() as stack:
         bar = stack.enter_context(ProgressLines(is_quiet=not progress or output is None))
-        write = stack.enter_context(writing(output, [*opened.names, *answerer.names]))
+        write = stack.enter_context(writing(output, table))
         for block, logs in _predicted(answerer, opened.blocks, address):
             answers = answerer.columns(logs)
             write([*block.values, *(answerer.typed(answers) if is_typed else answers)])
@@ -171,10 +189,20 @@ def predict(  # noqa: PLR0913 - the options of the command
             bar("predicting", num_rows, None)
         if not num_rows:
             raise DataError(f"{name or 'standard input'}: must hold text; given no row of it")
-    if opened.found and progress:  # last, since a mistake is one line
-        shown = " and ".join(f"'{one}'" for one in opened.found)
-        messages.print(f"{name}: text = {shown} (no column was named)", style="dim", soft_wrap=True)
+    if progress:  # last, since a mistake is one line
+        _print_notes(name, opened, table)
     return Predicted(answerer.task, num_rows, dict(counts.most_common()), num_answered, promise)
+
+
+def _print_notes(name: str | None, opened: _Input, table: OutputTable) -> None:
+    lines = [f"{name}: {note}" for note in opened.notes]
+    if opened.found:
+        texts = " and ".join(f"'{column}'" for column in opened.found)
+        lines.append(f"{name}: text = {texts} (no column was named)")
+    if table.note:
+        lines.append(table.note)
+    for line in lines:
+        messages.print(line, style="dim", soft_wrap=True)
 
 
 def _questions(encoder: SentenceEncoder, task: str | None) -> list[Predictor]:
@@ -311,123 +339,50 @@ def _open(name: str | None, given: list[str], *, num_columns: int, has_header: b
 def _open_table(name: str, given: list[str], *, num_columns: int, has_header: bool) -> _Input:
     table = open_table(name, has_header=has_header)
     names = list(table.names)
-    blocks = table.blocks(names) if names else iter(())
-    first: list[list[Any]] = next(blocks, [[] for _ in names])
-    table_of_first = Table(name, dict(zip(names, first, strict=True)), {}, {}, table.has_header)
-    texts = tuple(given) or text_columns(table_of_first, num_columns)
+    blocks = table.arrays(names) if table.schema is not None else table.blocks(names)
+    first: Sequence[Column] = next(iter(blocks), [[] for _ in names]) if names else []
+    texts = tuple(given) or text_columns(_first_rows(table, first), num_columns)
     if len(texts) != num_columns:
         raise ConfigError(
-            f"column {' and '.join(texts)}: the task needs {num_columns} column(s); given {len(texts)}"
+            f"column {listed(texts)}: the task needs {num_columns} column(s); given {len(texts)}"
         )
-    for one in given:
-        table_of_first.column(one, key="column")
-    places = [names.index(one) for one in texts]
+    for column in given:
+        _first_rows(table, first).column(column, key="column")
+    positions = [names.index(column) for column in texts]
 
     def read() -> Iterator[_Block]:
         num_rows = 0
         for block in chain([first], blocks):
-            for one, place in zip(texts, places, strict=True):
+            columns = [_python_values(block[position], name) for position in positions]
+            for column, values in zip(texts, columns, strict=True):
                 check_texts(
-                    block[place], source=name, column=f"column '{one}'", first_row=num_rows + 1
+                    values, source=name, column=f"column '{column}'", first_row=num_rows + 1
                 )
-            if block[0]:
-                yield _Block(block, [block[place] for place in places])
+            if len(block[0]):
+                yield _Block(block, columns)
             num_rows += len(block[0])
 
-    return _Input(names, read() if names else iter(()), () if given else texts)
+    found = () if given else texts
+    blocks_of_rows = read() if names else iter(())
+    return _Input(names, blocks_of_rows, found, table.schema, table.notes)
 
 
-@contextmanager
-def writing(
-    output: str | Path | None, names: list[str]
-) -> Iterator[Callable[[list[list[Any]]], None]]:
-    """Yield what writes a block of rows [columns][rows]; the file replaces an older one after the block.
-
-    Raises:
-        ConfigError: If the file's form is unknown.
-        ArtifactError: If it cannot be written.
-    """
-    if output is None:
-        yield _delimited(sys.stdout, names, ",")
-        return
-    form = next((form for form in _FORMS if str(output).lower().endswith(form)), None)
-    if form is None:
-        raise ConfigError(f"output {output}: must end in {', '.join(_FORMS[:-1])} or {_FORMS[-1]}")
-    with whole_file(output) as temporary, ExitStack() as stack:
-        if form == ".parquet":
-            yield stack.enter_context(closing(_Parquet(temporary, names)))
-            return
-        stream = stack.enter_context(temporary.open("w", encoding="utf-8", newline=""))
-        if form == ".jsonl":
-            yield partial(_write_objects, stream, names)
-        else:
-            yield _delimited(stream, names, "," if form == ".csv" else "\t")
+def _python_values(column: Column, name: str) -> list[Any]:
+    return values_of(column, name) if isinstance(column, pa.Array) else column
 
 
-def _delimited(
-    stream: IO[str], names: list[str], delimiter: str
-) -> Callable[[list[list[Any]]], None]:
-    options: dict[str, Any] = {"delimiter": delimiter, "lineterminator": "\n"}
-    writer, quoted = (
-        csv.writer(stream, **options),
-        csv.writer(stream, quoting=csv.QUOTE_ALL, **options),
-    )
-
-    def write(columns: list[list[Any]]) -> None:
-        for row in zip(*columns, strict=True):
-            cells = [_cell(value) for value in row]
-            # A carriage return ends a row too, but the writer quotes only its own line end.
-            (
-                quoted if any("\r" in cell for cell in cells if isinstance(cell, str)) else writer
-            ).writerow(cells)
-
-    write([[name] for name in names])
-    return write
+def _first_rows(table: TableBlocks, block: Sequence[Column]) -> Table:
+    """Return the first rows as a table in which columns of text are found; others may have no values of Python."""
+    columns = {
+        name: [None] * len(column) if _is_no_text(column) else _python_values(column, table.source)
+        for name, column in zip(table.names, block, strict=True)
+    }
+    return Table(table.source, columns, {}, {}, table.has_header)
 
 
-def _cell(value: Any) -> Any:
-    """Return a value as CSV has it: lists of texts joined by `|`, as task files read them, other objects as JSON."""
-    if isinstance(value, list) and all(isinstance(one, str) for one in value):
-        return "|".join(value)
-    return (
-        json.dumps(value, ensure_ascii=False, default=str)
-        if isinstance(value, list | Mapping)
-        else value
-    )
-
-
-def _write_objects(stream: IO[str], names: list[str], columns: list[list[Any]]) -> None:
-    for row in zip(*columns, strict=True):
-        stream.write(
-            json.dumps(dict(zip(names, row, strict=True)), ensure_ascii=False, default=str) + "\n"
-        )
-
-
-class _Parquet:
-    """Writes blocks of rows to a Parquet file; the first block decides the columns' types."""
-
-    def __init__(self, path: Path, names: list[str]) -> None:
-        self._path, self._names = path, names
-        self._writer: parquet.ParquetWriter | None = None
-
-    def __call__(self, columns: list[list[Any]]) -> None:
-        schema = None if self._writer is None else self._writer.schema
-        try:
-            rows = pa.Table.from_pydict(dict(zip(self._names, columns, strict=True)), schema=schema)
-            if self._writer is None:
-                rows = rows.cast(
-                    pa.schema(
-                        [one.with_type(_EMPTY.get(one.type, one.type)) for one in rows.schema]
-                    )
-                )
-                self._writer = parquet.ParquetWriter(self._path, rows.schema)
-            self._writer.write_table(rows)
-        except (pa.ArrowException, OverflowError) as error:
-            raise DataError(
-                f"output: Parquet cannot hold a column's values ({error}); write .jsonl instead"
-            ) from None
-
-    def close(self) -> None:
-        """End the file."""
-        if self._writer is not None:
-            self._writer.close()
+def _is_no_text(column: Column) -> bool:
+    if not isinstance(column, pa.Array):
+        return False
+    types = pa.types
+    kind = column.type.value_type if types.is_dictionary(column.type) else column.type
+    return not (types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind))

@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 from raysent.config import Document
 from raysent.cost import Budget
+from raysent.data.cells import without_formula
 from raysent.data.unicode_form import OF_EARLIER, OF_NEW, UnicodeForm
 from raysent.errors import ArtifactError, ConfigError
 from raysent.models.encoders import ENCODERS
@@ -36,9 +37,6 @@ from raysent.sweeps.trial import Trial, trial_name, trials_of
 from raysent.training.run import software_versions
 
 _FACTS = ("corpus", "pool", "memory_bytes")
-
-# What a spreadsheet computes; and the mark of such a text, which is doubled so that every text can be restored.
-_FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n", "'")
 
 
 def _completed(space: SearchSpace) -> dict[str, Any]:
@@ -377,9 +375,8 @@ def write_trials_table(folder: Path, space: SearchSpace, trials: Iterable[Trial]
 def as_cell(value: Any) -> Any:
     """Return a value for a table that may be opened in a spreadsheet; None is empty, numbers stay as they are.
 
-    A text that begins with ``= + - @``, a tab, a line break or an apostrophe gets an apostrophe before it, so that no
-    spreadsheet computes it. ``text.removeprefix("'")`` is the text itself, of every cell.
+    No text is a formula, see `raysent.data.cells`.
     """
-    if isinstance(value, str) and value.startswith(_FORMULA_STARTS):
-        return f"'{value}"
+    if isinstance(value, str):
+        return without_formula(value)
     return "" if value is None else value
