@@ -62,8 +62,8 @@ class OutputTable:
         if not self.escaped:
             return ""
         return (
-            f"labels {listed(sorted(self.escaped), most=3)} would be formulas of a spreadsheet and have an apostrophe in "
-            "front; --set formulas=true leaves them as they are"
+            f"labels {listed(sorted(self.escaped), most=3)} would be formulas of a spreadsheet and have an apostrophe "
+            "in front; --set formulas=true leaves them as they are"
         )
 
     def as_text(self, column: int, value: Any) -> Any:
