@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import stat
 from pathlib import Path
 from typing import Any, NoReturn
@@ -22,6 +23,8 @@ MAX_DIGITS = 300
 # What `git clone` writes in place of a large file where Git LFS is not installed, and how errors say so.
 LFS_POINTER = "version https://git-lfs.github.com/spec/"
 LFS_REASON = "a pointer of Git LFS, not the file; get the file by 'git lfs pull'"
+# A string, also one without an end, or what stands between values. Nothing of it is tried twice.
+_PARTS = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"?|[\[{,:]', re.DOTALL)
 # What escapes of surrogates begin with.
 _SURROGATES = ("\\ud", "\\uD")
 
@@ -94,12 +97,15 @@ def read_text(
         ) from None
 
 
-def parse_json(text: str | bytes, *, keep_surrogates: bool = False) -> Any:
+def parse_json(
+    text: str | bytes, *, keep_surrogates: bool = False, max_values: int | None = None
+) -> Any:
     """Return the value of a JSON text.
 
     Args:
         text: The text; bytes must be UTF-8.
         keep_surrogates: Whether text of the value may have half of a surrogate pair, which cannot be written as UTF-8.
+        max_values: Values, brackets, commas and colons that it may have, which take far longer to read than long text.
 
     Raises:
         ValueError: With one line that says why: not JSON, nested deeper than `MAX_DEPTH`, an integer of more than
@@ -107,6 +113,8 @@ def parse_json(text: str | bytes, *, keep_surrogates: bool = False) -> Any:
     """
     if isinstance(text, bytes):
         text = text.decode("utf-8-sig")
+    if max_values is not None:
+        _check_num_values(text, max_values)
     try:
         value = _DECODER.decode(text)
     except RecursionError:
@@ -149,6 +157,13 @@ def is_deeper(value: Any, depth: int) -> bool:
         ]
         level = [inner for one in lists for inner in one]
     return any(isinstance(one, (list, dict)) for one in level)
+
+
+def _check_num_values(text: str, most: int) -> None:
+    """Raise ValueError for a text of more parts, without reading it further than these."""
+    for number, _ in enumerate(_PARTS.finditer(text), 1):
+        if number > most:
+            raise ValueError(f"it has more than {most:,} values, brackets, commas and colons")
 
 
 def _has_many_brackets(text: str) -> bool:

@@ -193,7 +193,7 @@ def test_predict_reads_one_string_as_one_text(saved: Path, name: str) -> None:
             ("own", b"abc"),
             r"own: sentences: must be a string or a sequence of strings; given bytes",
         ),
-        (("own", ["a"], ["b"]), r"own: needs 1 list\(s\) of equally many sentences; given 1 and 1"),
+        (("own", ["a"], ["b"]), r"own: needs 1 list\(s\) of equally many sentences; given 2"),
         ((None,), r"own: sentences: must be a string or a sequence of strings; given NoneType"),
         (
             (["a text"], ["a text"]),

@@ -22,7 +22,8 @@ from typed import RAYSENT
 
 import raysent
 from raysent.errors import ArtifactError, ConfigError
-from raysent.exports.application import Batcher, Connection, QueueFullError
+from raysent.exports.batching import Batcher, QueueFullError
+from raysent.exports.connection import Connection
 from raysent.exports.server import ServerConfig, make_application, make_server, serve
 from raysent.models.schemes.hash import HashEncoder
 from raysent.models.sentence_encoder import SentenceEncoder
@@ -727,7 +728,7 @@ def test_long_requests_take_turns_with_others() -> None:
         assert (await long).ravel().tolist() == [1] * 6 + [1000, 600, 5000, 1]
 
     asyncio.run(use())
-    assert batches == [[1] * 4, [3, 3, 1, 1], [1000], [600], [5000, 1]]
+    assert batches == [[1] * 4, [3, 3, 1, 1], [1000], [600], [5000], [1]]
 
 
 def test_signal_to_stop_answers_requests_in_flight(tmp_path) -> None:

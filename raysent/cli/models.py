@@ -341,7 +341,7 @@ def serve(
     /v1/search for a folder that 'raysent index' wrote in place of a model; /health, /metrics, /docs and a page to try
     it. A token is read from RAYSENT_SERVE_TOKEN. A signal to stop lets requests in flight end. --set takes limits of
     the server: normalize=false, for vectors as the model returns them; max_batch=512 texts encoded together;
-    max_waiting=4096 texts that may wait; wait_s=0.002, seconds to wait for more of others; model=PATH of an index.
+    max_waiting=8192 texts that may wait; wait_s=0.002, seconds to wait for more of others; model=PATH of an index.
     """
 
     def say_where() -> None:

@@ -6,6 +6,7 @@ ligatures), case, characters that are never shown (U+200B, soft hyphens, joiners
 that this module returns, and nothing of them is ever written out: a user's text stays as it is.
 
     as_read         what a reader sees, with its punctuation: names, queries
+    is_blank        whether that is nothing at all
     words_of        its words alone: texts that are compared as copies
     as_label        of a label: numbers by what they say, `_`, `-` and blanks between words alike
 
@@ -25,6 +26,8 @@ _NEVER_SHOWN = re.compile(
     "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164"
     "\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufff8\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]+"
 )
+# What a reader sees: neither a blank nor a character that is never shown.
+_SEEN = re.compile(f"[^\\s{_NEVER_SHOWN.pattern[1:-2]}]")
 # `a < b` and `<3` are no tags.
 _TAG = re.compile(r"<!--.*?-->|</?[a-zA-Z][^<>]*>", re.DOTALL)
 _ENTITY = re.compile(r"&(?:#\d|#[xX][\da-fA-F]|[a-zA-Z])")
@@ -57,6 +60,11 @@ def as_read(text: str) -> str:
     # Folding the case may leave a form that is composed otherwise, or hold a character that is never shown.
     text = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
     return " ".join(_NEVER_SHOWN.sub("", text).translate(_PLAIN).split())
+
+
+def is_blank(text: str) -> bool:
+    """Return whether a reader sees nothing in a text: blanks, and characters that are never shown, alone."""
+    return _SEEN.search(_unescaped(text)) is None
 
 
 def words_of(text: str) -> str:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from numbers import Real
 from typing import NamedTuple
 
 import numpy as np
@@ -69,12 +70,15 @@ class Calibration:
         return tempered(log_probabilities, self.temperature)
 
     def for_coverage(self, coverage: float) -> Answered:
-        """Return the threshold that answers at least this part of the validation rows.
+        """Return the threshold that answers at least this part of the validation rows; of all of them, 0.
 
         Raises:
             ConfigError: If it is not above 0 and at most 1.
         """
         _check_share("coverage", coverage)
+        if coverage == 1:
+            # New rows may be less sure than any validation row, and all are to be answered.
+            return self.levels[-1]._replace(threshold=0.0)
         return next(
             (one for one in self.levels if one.num_rows >= coverage * self.num_rows),
             self.levels[-1],
@@ -132,9 +136,11 @@ class Promise:
         return f"{self.asked}: a confidence of {self.level.threshold:.3f} answers {rows}, {right}"
 
 
-def _check_share(name: str, value: float) -> None:
-    if not 0 < value <= 1:
-        raise ConfigError(f"{name} {value:g}: must be above 0 and at most 1")
+def _check_share(name: str, value: object) -> None:
+    if isinstance(value, bool) or not isinstance(value, Real):
+        raise ConfigError(f"{name}: must be a number above 0 and at most 1; given {value!r:.60}")
+    if not 0 < float(value) <= 1:
+        raise ConfigError(f"{name} {float(value):g}: must be above 0 and at most 1")
 
 
 def _lower_bound(level: Answered) -> float:

@@ -11,6 +11,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import torch
 
 from raysent.ensembles.pools import read_combination
@@ -85,6 +87,10 @@ class Ensemble(SentenceEncoder):
     def max_seq_length(self) -> int | None:
         """Tokens that some member reads of a longer sentence; None where one reads all."""
         return self._vectors.max_seq_length
+
+    def num_tokens(self, sentences: list[str]) -> npt.NDArray[np.int64]:
+        """Return the tokens of each sentence for the member that reads most, int64 [sentences]."""
+        return self._vectors.num_tokens(sentences)
 
     def encode_texts(
         self, sentences: list[str], *, batch_size: int = 512, **options: Any

@@ -19,7 +19,7 @@ from raysent.data.labels import LabelValue, label_value
 from raysent.ensembles.calibration import Calibration, Promise
 from raysent.ensembles.pools import Combination, LogarithmicPool
 from raysent.ensembles.task_ensemble import calibration_of
-from raysent.errors import ArtifactError, ConfigError, did_you_mean
+from raysent.errors import ArtifactError, ConfigError, did_you_mean, listed
 from raysent.evaluation.members import model_folder, model_key
 from raysent.evaluation.own_layer import own_log_probabilities
 from raysent.evaluation.probes.features import features_of
@@ -102,11 +102,17 @@ class Predictor:
             ConfigError: If the task has another number of columns, or they differ in length.
             RaysentError: If a column is no string and no sequence of strings.
         """
-        texts = tuple(as_sentences(column, name=f"{self.task}: sentences") for column in columns)
-        if len(texts) != self.num_columns or len({len(column) for column in texts}) != 1:
-            given = " and ".join(str(len(column)) for column in texts) or "none"
+        if len(columns) != self.num_columns:
             raise ConfigError(
-                f"{self.task}: needs {self.num_columns} list(s) of equally many sentences; given {given}"
+                f"{self.task}: needs {self.num_columns} list(s) of equally many sentences; "
+                f"given {len(columns):,}"
+            )
+        texts = tuple(as_sentences(column, name=f"{self.task}: sentences") for column in columns)
+        lengths = [len(column) for column in texts]
+        if len(set(lengths)) != 1:
+            raise ConfigError(
+                f"{self.task}: needs {self.num_columns} list(s) of equally many sentences; "
+                f"given lists of {' and '.join(map(str, lengths))}"
             )
         if not texts[0]:
             return np.empty((len(self.members), 0, len(self.label_names)))
@@ -217,15 +223,17 @@ def find_predictor(encoder: SentenceEncoder, task: str | None = None) -> Predict
         raise ConfigError(f"{name}: predicts no task; {way}")
     if task is None:
         if len(known) > 1:
-            raise ConfigError(f"task: must be named for {name}; it predicts {', '.join(known)}")
+            raise ConfigError(f"task: must be named for {name}; it predicts {listed(known)}")
         task = next(iter(known))
     if not isinstance(task, str):
         given = type(task).__name__
         raise ConfigError(
-            f"task: must be the name of a task, before its texts: {', '.join(known)}; given {given}"
+            f"task: must be the name of a task, before its texts: {listed(known)}; given {given}"
         )
     if task not in known:
-        raise ConfigError(f"{task}: {name} was not made on this task{did_you_mean(task, known)}")
+        raise ConfigError(
+            f"{task:.100}: {name} was not made on this task{did_you_mean(task, known)}"
+        )
     found: Predictor = known[task]
     return found
 

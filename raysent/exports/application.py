@@ -3,21 +3,16 @@
 POST /v1/embeddings       {"input": text or texts, "dimensions": N, "encoding_format": "float" or "base64"}
 POST /v1/predict[/TASK]   {"input": texts, or pairs of texts, "task": of several, "coverage" or "precision": 0.8}
 POST /v1/search           {"input": text or texts, "k": 10, "by": "vectors", "words" or "fused", "weight": 0.4}
-GET  /v1/models[/ID]      the model's name, and the tasks that it predicts
+GET  /v1/models[/ID]      the model's name, and what it can do: its tasks, their classes, the size of its vectors
 GET  /health /metrics     the state; metrics of Prometheus
 GET  / /docs /openapi.json    a page to try it, and the interface, for people and as OpenAPI
 
 Errors have OpenAI's form: 400 a wrong request, 401 a wrong token, 403 a web page of others, 404 an unknown address,
 model or task, 413 too large a body, 415 no JSON, 429 a full queue, 503 no result in time.
 
-uvicorn itself waits for a request as long as its client likes, and takes any number of connections; `Connection` bounds
-both.
-
-One queue stands before the model: rows of many requests are computed together, and long requests take turns. Of the
-requests that wait, the oldest computes its rows and those of others, up to a size, after a moment for more if the batch
-before was of several. Only one does at a time, in one thread, so a model needs no lock. A long request waits in parts,
-each behind what came before it, so it does not hold up others. A request that does not fit into the queue is refused at
-once.
+Everything that a client sends is checked here, before the model's queue (`batching`) has it: sizes, kinds, the number
+of columns, every argument. A message shows a few characters and a few names of what was sent. A large answer is
+written in pieces between which others are served.
 """
 
 from __future__ import annotations
@@ -25,21 +20,15 @@ from __future__ import annotations
 import asyncio
 import base64
 import hmac
-import socket
 import time
-from collections import deque
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from functools import partial
-from itertools import groupby
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-import h11
 import numpy as np
-import numpy.typing as npt
 from prometheus_client import (
     CollectorRegistry,
     Counter,
@@ -57,15 +46,28 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import FileResponse, JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
-from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from raysent import __version__
-from raysent.ensembles.predictor import Predictor, find_predictor
+from raysent.data.same_text import is_blank
 from raysent.errors import ConfigError, RaysentError
+from raysent.exports.batching import Batcher, QueueFullError, Rows
 from raysent.exports.search import SearchIndex
 from raysent.exports.server import ServerConfig
+from raysent.exports.server_answer import error_answer, list_answer
+from raysent.exports.server_request import (
+    TOO_LARGE,
+    BodyReader,
+    RowLimits,
+    SearchArguments,
+    read_form,
+    read_predictor,
+    read_rows,
+    read_search,
+    read_size,
+    read_texts,
+    read_threshold,
+)
 from raysent.models.sentence_encoder import SentenceEncoder, normalize_rows
-from raysent.reading import parse_json
 
 _FOLDER = Path(__file__).parent
 _FILES = {
@@ -78,36 +80,12 @@ _OPEN = (*_FILES, "/health")
 _PAGE_HEADERS = {
     "Content-Security-Policy": "default-src 'self' 'unsafe-inline' data:; frame-ancestors 'none'"
 }
-_ERROR_TYPES = {
-    401: "authentication_error",
-    429: "rate_limit_error",
-    500: "server_error",
-    503: "server_error",
-}
-_TOO_LARGE = "the body must have at most {:,} bytes; send fewer texts at a time"
-_ERROR_HEADERS = {401: {"WWW-Authenticate": "Bearer"}, 429: {"Retry-After": "1"}}
 # Upper bounds of the buckets of the histogram of durations, in seconds.
 _BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 # Characters of a text for each token that the model reads, and at least.
 _CHARACTERS, _LEAST_CHARACTERS, _TOKENS = 64, 8192, 512
-# The kind of requests for vectors in the queue; other kinds are tasks and numbers of columns.
+# The kind of requests for vectors in the queue; a task's name is that of predictions.
 _VECTORS = None
-# Passages of one request for each query, at most.
-_MOST_HITS = 1000
-# Each so many characters of a row count as one more row.
-_ROW_CHARACTERS = 256
-
-Rows = Sequence[Sequence[str]]
-Results = npt.NDArray[Any]
-
-
-@dataclass(frozen=True)
-class _Search:
-    """The kind of requests for passages."""
-
-    k: int
-    by: str | None
-    weight: float | None
 
 
 def application(
@@ -145,8 +123,8 @@ def application(
         exception_handlers={
             HTTPException: _refused,
             ClientDisconnect: lambda *_: Response(status_code=400),  # the client is gone
-            RaysentError: lambda _, error: _error(500, str(error)),
-            Exception: lambda *_: _error(500, "the server failed; its own output says why"),
+            RaysentError: lambda _, error: error_answer(500, str(error)),
+            Exception: lambda *_: error_answer(500, "the server failed; its own output says why"),
         },
     )
     made.router.redirect_slashes = False
@@ -157,15 +135,6 @@ async def _file(name: str, _: Request) -> Response:
     return FileResponse(_FOLDER / name, headers=_PAGE_HEADERS)
 
 
-def _error(status: int, message: str, headers: Mapping[str, str] | None = None) -> Response:
-    kind, text = (
-        _ERROR_TYPES.get(status, "invalid_request_error"),
-        message.encode(errors="backslashreplace").decode(),
-    )
-    body = {"error": {"message": text, "type": kind, "param": None, "code": status}}
-    return JSONResponse(body, status, headers={**(headers or {}), **_ERROR_HEADERS.get(status, {})})
-
-
 def _refused(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     path, headers = f"{request.url.path:.100}", error.headers or {}
@@ -173,45 +142,7 @@ def _refused(request: Request, error: Exception) -> Response:
         "Not Found": f"{path}: no such address; /docs lists all",
         "Method Not Allowed": f"{path}: must be asked by {headers.get('Allow')}; given {request.method}",
     }
-    return _error(error.status_code, own.get(error.detail, error.detail), headers)
-
-
-class Connection(H11Protocol):
-    """Closes itself if there are too many, or if a request, its head and its body, has not arrived in time."""
-
-    def __init__(self, *args: Any, limits: ServerConfig, **options: Any) -> None:
-        """Prepare; uvicorn calls this."""
-        super().__init__(*args, **options)
-        self._limits = limits
-        self._deadline: asyncio.TimerHandle | None = None
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as in uvicorn
-        """Take a connection; the first request has to follow."""
-        super().connection_made(transport)
-        # An answer is sent in parts, of which the second would wait 40 ms for the client's word that it has the first.
-        # asyncio sees to that only where a socket names its protocol, which `socket.create_server` does not.
-        transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._deadline = self.loop.call_later(self._limits.read_s, transport.abort)
-        if len(self.connections) > self._limits.max_connections:
-            transport.abort()
-
-    def data_received(self, data: bytes) -> None:
-        """Read data; the first bytes of a request begin its time, the last ones end it."""
-        if self._deadline is None:
-            self._deadline = self.loop.call_later(self._limits.read_s, self.transport.abort)
-        super().data_received(data)
-        if self.conn.their_state not in (h11.IDLE, h11.SEND_BODY):
-            self._end_time()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """Forget the time."""
-        self._end_time()
-        super().connection_lost(exc)
-
-    def _end_time(self) -> None:
-        if self._deadline is not None:
-            self._deadline.cancel()
-            self._deadline = None
+    return error_answer(error.status_code, own.get(error.detail, error.detail), headers)
 
 
 class _Guard:
@@ -251,18 +182,20 @@ class _Guard:
                 and kind.lower() == "bearer"
             )
             if path not in _OPEN and not is_right:
-                return _error(401, "Authorization: must be 'Bearer' and the server's token")
+                return error_answer(401, "Authorization: must be 'Bearer' and the server's token")
         elif _host_name(host) not in self._config.hosts:
             known = ", ".join(self._config.hosts)
-            return _error(
+            return error_answer(
                 403,
                 f"Host: must be one of {known} for a server without a token; given '{host:.100}'",
             )
         elif origin is not None and origin.partition("://")[2] != host:
-            return _error(403, f"Origin: must be this server's own page; given '{origin:.100}'")
+            return error_answer(
+                403, f"Origin: must be this server's own page; given '{origin:.100}'"
+            )
         length, limit = headers.get("content-length", ""), self._config.max_body_bytes
         is_too_large = length.isdigit() and int(length[:20]) > limit
-        return _error(413, _TOO_LARGE.format(limit)) if is_too_large else None
+        return error_answer(413, TOO_LARGE.format(limit)) if is_too_large else None
 
 
 def _host_name(host: str) -> str | None:
@@ -284,20 +217,21 @@ class _Service:
         index: SearchIndex | None = None,
     ) -> None:
         self._index = index
-        self._encoder, self._name, self.config, self._created = (
-            encoder,
-            name,
-            config,
-            int(time.time()),
-        )
+        self._encoder = encoder
+        self._name = name
+        self.config = config
+        self._created = int(time.time())
         tokens = encoder.max_seq_length or _TOKENS
-        self._max_characters = config.max_characters or max(_LEAST_CHARACTERS, _CHARACTERS * tokens)
+        max_characters = config.max_characters or max(_LEAST_CHARACTERS, _CHARACTERS * tokens)
+        self._limits = RowLimits(config.max_texts, max_characters)
+        self._bodies = BodyReader(max_bytes=config.max_body_bytes, max_texts=config.max_texts)
         self._normalizes = config.normalize and encoder.similarity_measure != "hamming"
         self.batcher = Batcher(
             self._compute,
             max_batch=config.max_batch,
             max_waiting=config.max_waiting,
             wait_s=config.wait_s,
+            batch_s=config.batch_s,
         )
         self._registry = CollectorRegistry()
         ProcessCollector(registry=self._registry)
@@ -339,36 +273,30 @@ class _Service:
         """Vectors of texts."""
         if self._encoder.cannot_encode:
             raise HTTPException(400, self._encoder.cannot_encode)
-        values = await self._values(request)
-        rows, form = self._rows(values), values.get("encoding_format") or "float"
-        if any(len(row) > 1 for row in rows):
-            raise HTTPException(400, "input: must be a string or a list of strings")
-        if form not in ("float", "base64"):
-            raise HTTPException(
-                400, f"encoding_format: must be float or base64; given {form!r:.60}"
-            )
-        size = self._dimensions(values.get("dimensions"))
-        vectors = (await self._run(_VECTORS, rows))[:, :size]
+        values = await self._bodies.read(request)
+        rows = read_texts(values, self._limits)
+        form = read_form(values)
+        size = read_size(values, self._encoder)
+        computed = await self._run(request, _VECTORS, rows)
+        vectors = computed[:, :-1][:, :size]
+        num_tokens = int(computed[:, -1].sum())
         if size is not None and self._normalizes:
             vectors = normalize_rows(vectors)
-        is_text = form == "base64"
-        found = (
-            [base64.b64encode(row.astype("<f4")).decode() for row in vectors]
-            if is_text
-            else vectors.tolist()
-        )
-        num_words = sum(len(text.split()) for (text,) in rows)
-        return JSONResponse(
+        fields = {
+            "object": "list",
+            "model": self._name,
+            "usage": {"prompt_tokens": num_tokens, "total_tokens": num_tokens},
+            **_blank_rows(rows),
+        }
+        embeddings = (
             {
-                "object": "list",
-                "data": [
-                    {"object": "embedding", "index": index, "embedding": row}
-                    for index, row in enumerate(found)
-                ],
-                "model": self._name,
-                "usage": {"prompt_tokens": num_words, "total_tokens": num_words},
+                "object": "embedding",
+                "index": index,
+                "embedding": _as_base64(row) if form == "base64" else row.tolist(),
             }
+            for index, row in enumerate(vectors)
         )
+        return await list_answer(fields, "data", embeddings)
 
     async def search(self, request: Request) -> Response:
         """The best passages of an index for each query."""
@@ -376,264 +304,100 @@ class _Service:
             raise HTTPException(
                 404, "search: needs an index; serve a folder that 'raysent index' wrote"
             )
-        values = await self._values(request)
-        rows, k, by, weight = (
-            self._rows(values),
-            values.get("k", 10),
-            values.get("by"),
-            values.get("weight"),
+        values = await self._bodies.read(request)
+        rows = read_texts(values, self._limits)
+        arguments = read_search(values, rows)
+        results = await self._run(request, arguments, rows)
+        by = arguments.by or self._index.by
+        return await list_answer(
+            {"by": by}, "results", ([asdict(hit) for hit in hits] for hits in results)
         )
-        if any(len(row) > 1 or not row[0].strip() for row in rows):
-            raise HTTPException(
-                400, "input: must be a string or a list of strings, none of which is empty"
-            )
-        if type(k) is not int or not 1 <= k <= _MOST_HITS:
-            raise HTTPException(
-                400, f"k: must be a whole number from 1 to {_MOST_HITS:,}; given {k!r:.60}"
-            )
-        if type(weight) not in (type(None), int, float):
-            raise HTTPException(400, f"weight: must be from 0 to 1; given {weight!r:.60}")
-        found = await self._run(_Search(k, by, weight), rows)
-        return JSONResponse({"results": [[asdict(hit) for hit in hits] for hits in found]})
 
     async def predict(self, request: Request) -> Response:
         """Classes and probabilities of texts, or of pairs of texts; of rated pairs their scores."""
-        values = await self._values(request)
+        values = await self._bodies.read(request)
         task = request.path_params.get("task") or values.get("task")
-        try:
-            predictor = find_predictor(self._encoder, task)
-        except ConfigError as error:
-            raise HTTPException(404, str(error)) from None
-        threshold, rows = _threshold(predictor, values), self._rows(values)
-        if len({len(row) for row in rows}) > 1:
-            raise HTTPException(400, "input: must be texts, or pairs of texts, of one kind")
-        found = await self._run((predictor.task, len(rows[0])), rows)
-        return JSONResponse(
-            {
-                "task": predictor.task,
-                "classes": list(predictor.label_values),
-                "labels": predictor.answers(found, threshold),
-                "probabilities": np.exp(found).tolist(),
-            }
-        )
+        predictor = read_predictor(self._encoder, task)
+        threshold = read_threshold(predictor, values)
+        rows = read_rows(values, predictor, self._limits)
+        logs = await self._run(request, predictor.task, rows)
+        fields = {
+            "task": predictor.task,
+            "classes": list(predictor.label_values),
+            "labels": predictor.answers(logs, threshold),
+            **_blank_rows(rows),
+        }
+        return await list_answer(fields, "probabilities", (row.tolist() for row in np.exp(logs)))
 
-    def _compute(self, kind: tuple[str, int] | _Search | None, rows: Rows) -> Any:
+    def _compute(self, kind: str | SearchArguments | None, rows: Rows) -> Any:
         columns = [list(column) for column in zip(*rows, strict=True)]
         self._num_texts.inc(len(rows))
         self._num_batches.inc()
         if kind is _VECTORS:
-            return self._encoder.encode(columns[0], normalize_embeddings=self._normalizes)
-        if isinstance(kind, _Search) and self._index is not None:
-            found = np.empty(len(rows), dtype=object)
+            vectors = self._encoder.encode(columns[0], normalize_embeddings=self._normalizes)
+            num_tokens = self._encoder.num_tokens(columns[0])
+            return np.column_stack([vectors, num_tokens.astype(np.float32)])
+        if isinstance(kind, SearchArguments) and self._index is not None:
+            results = np.empty(len(rows), dtype=object)
             for place, hits in enumerate(self._index.search(columns[0], **asdict(kind))):
-                found[place] = hits
-            return found
-        assert isinstance(kind, tuple)
-        return self._encoder.predictors[kind[0]].log_probabilities(columns)
+                results[place] = hits
+            return results
+        assert isinstance(kind, str)
+        return self._encoder.predictors[kind].log_probabilities(columns)
 
-    async def _run(self, kind: tuple[str, int] | _Search | None, rows: Rows) -> Any:
+    async def _run(self, request: Request, kind: str | SearchArguments | None, rows: Rows) -> Any:
+        """Return the results of rows; the work ends with the time that it may take, or when the client is gone."""
+        work = asyncio.ensure_future(self.batcher.run(kind, rows))
+        gone = asyncio.ensure_future(_until_gone(request))
         try:
-            return await asyncio.wait_for(self.batcher.run(kind, rows), self.config.timeout_s)
-        except TimeoutError:
-            raise HTTPException(
-                503, f"no result after {self.config.timeout_s:g} s; try again later"
-            ) from None
+            timeout_s = self.config.timeout_s
+            await asyncio.wait((work, gone), timeout=timeout_s, return_when="FIRST_COMPLETED")
+            if work.done():
+                return work.result()
+            if gone.done():
+                raise ClientDisconnect
+            raise HTTPException(503, f"no result after {timeout_s:g} s; try again later")
         except QueueFullError:
             raise HTTPException(429, "the queue is full; try again in a second") from None
         except ConfigError as error:
             raise HTTPException(400, str(error)) from None
-
-    async def _values(self, request: Request) -> Mapping[str, Any]:
-        """Return the JSON object of a request; read no more than the limit."""
-        kind = request.headers.get("content-type", "")
-        if kind.partition(";")[0].strip().lower() != "application/json":
-            raise HTTPException(415, f"Content-Type: must be application/json; given '{kind:.100}'")
-        body = bytearray()
-        async for chunk in request.stream():
-            body += chunk
-            if len(body) > self.config.max_body_bytes:
-                raise HTTPException(413, _TOO_LARGE.format(self.config.max_body_bytes))
-        try:
-            values = parse_json(bytes(body), keep_surrogates=True)  # `encode` reads any text
-        except ValueError as error:
-            raise HTTPException(400, f"the body must be JSON: {error}") from None
-        if not isinstance(values, dict):
-            raise HTTPException(400, "the body must be a JSON object")
-        return values
-
-    def _rows(self, values: Mapping[str, Any]) -> list[tuple[str, ...]]:
-        given, limit = values.get("input"), self.config.max_texts
-        rows = [given] if isinstance(given, str) else given
-        if not isinstance(rows, list) or not 1 <= len(rows) <= limit:
-            number = f"; given {len(rows):,}" if isinstance(rows, list) else ""
-            raise HTTPException(
-                400, f"input: must be a string or a list of 1 to {limit:,} strings{number}"
-            )
-        columns = [tuple(row) if isinstance(row, list) and row else (row,) for row in rows]
-        for index, row in enumerate(columns):
-            if not all(isinstance(text, str) for text in row):
-                hint = "ids of tokens are not read: with LangChain set check_embedding_ctx_length=False"
-                raise HTTPException(400, f"input[{index}]: must be text; {hint}")
-            length, limit = max(map(len, row)), self._max_characters
-            if length > limit:
-                raise HTTPException(
-                    400,
-                    f"input[{index}]: must have at most {limit:,} characters; given {length:,}; send parts of it",
-                )
-        return columns
-
-    def _dimensions(self, given: Any) -> int | None:
-        sizes = self._encoder.cut_sizes
-        if given is None or (type(given) is int and given in sizes):
-            return None if given == sizes[-1] else given
-        known = f"{sizes[-1]}: this model's vectors must not be cut"
-        if len(sizes) > 1:
-            is_any = isinstance(sizes, range)
-            known = (
-                f"a whole number from 1 to {sizes[-1]}"
-                if is_any
-                else f"one of {', '.join(map(str, sizes))}"
-            )
-        raise HTTPException(400, f"dimensions: must be {known}; given {given!r:.60}")
+        finally:
+            work.cancel()
+            gone.cancel()
 
     def _about(self) -> dict[str, Any]:
-        about = {"id": self._name, "object": "model", "created": self._created}
-        return {**about, "owned_by": f"raysent {__version__}", "tasks": self._encoder.tasks}
+        predictors = self._encoder.predictors
+        encodes = not self._encoder.cannot_encode
+        return {
+            "id": self._name,
+            "object": "model",
+            "created": self._created,
+            "owned_by": f"raysent {__version__}",
+            "capabilities": {
+                "embeddings": encodes,
+                "predict": bool(predictors),
+                "search": self._index is not None,
+            },
+            "dimensions": self._encoder.get_sentence_embedding_dimension() if encodes else None,
+            "max_characters": self._limits.max_characters,
+            "tasks": self._encoder.tasks,
+            "classes": {
+                task: None if predictor.is_scored else list(predictor.label_values)
+                for task, predictor in predictors.items()
+            },
+        }
 
 
-def _threshold(predictor: Predictor, values: Mapping[str, Any]) -> float:
-    """Return the threshold that a request asks for by a coverage or a precision; 0 without one."""
-    asked = {
-        name: values[name] for name in ("coverage", "precision") if values.get(name) is not None
-    }
-    wrong = next(
-        (name for name, value in asked.items() if not isinstance(value, int | float)), None
-    )
-    if wrong is not None:
-        raise HTTPException(400, f"{wrong}: must be a number; given {asked[wrong]!r:.60}")
-    try:
-        return predictor.promise(**asked).level.threshold if asked else 0.0
-    except ConfigError as error:
-        raise HTTPException(400, str(error)) from None
+def _blank_rows(rows: Sequence[Sequence[str]]) -> dict[str, list[int]]:
+    """Return the field that marks rows in which there is nothing to read; nothing where there are none."""
+    places = [index for index, row in enumerate(rows) if all(map(is_blank, row))]
+    return {"blank": places} if places else {}
 
 
-class QueueFullError(Exception):
-    """As many rows wait as may wait."""
+def _as_base64(vector: np.ndarray) -> str:
+    return base64.b64encode(vector.astype("<f4").tobytes()).decode()
 
 
-@dataclass(eq=False)
-class _Part:
-    """Rows of one request, and where their results go."""
-
-    kind: Hashable
-    rows: Rows
-    size: int
-    result: asyncio.Future[Results] = field(
-        default_factory=lambda: asyncio.get_running_loop().create_future()
-    )
-
-
-class Batcher:
-    """Computes the rows of concurrent requests in batches.
-
-    Attributes:
-        num_waiting: Rows that wait or are being computed.
-    """
-
-    def __init__(
-        self,
-        compute: Callable[[Any, Rows], Results],
-        *,
-        max_batch: int,
-        max_waiting: int,
-        wait_s: float,
-    ) -> None:
-        """Prepare.
-
-        Args:
-            compute: Kind and rows -> one result for each row [rows, …]; never called twice at once.
-            max_batch: Rows computed together.
-            max_waiting: Rows that may wait.
-            wait_s: Seconds to wait for more rows after the first, where the batch before was of several requests.
-        """
-        self._compute, self._max_batch, self._max_waiting, self._wait_s = (
-            compute,
-            max_batch,
-            max_waiting,
-            wait_s,
-        )
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="model")
-        self._queue: deque[_Part] = deque()
-        self._turn = (
-            asyncio.Lock()
-        )  # those that wait get it in their order, which is that of the queue
-        self._is_shared = False  # whether the batch before was of several requests
-        self.num_waiting = 0
-
-    async def run(self, kind: Hashable, rows: Rows) -> Results:
-        """Return the results of rows [rows, …]; those of one kind are computed together.
-
-        Raises:
-            QueueFullError: If they do not fit into the queue.
-        """
-        if self.num_waiting and self.num_waiting + len(rows) > self._max_waiting:
-            raise QueueFullError
-        self.num_waiting += len(rows)
-        try:
-            return np.concatenate([await self._result(part) for part in self._parts(kind, rows)])
-        finally:
-            self.num_waiting -= len(rows)
-
-    def _parts(self, kind: Hashable, rows: Rows) -> Iterator[_Part]:
-        sizes = [1 + sum(map(len, row)) // _ROW_CHARACTERS for row in rows]
-        numbers = (np.cumsum(sizes) - 1) // self._max_batch
-        for _, found in groupby(zip(numbers, sizes, rows, strict=True), key=lambda one: one[0]):
-            part = list(found)
-            yield _Part(kind, [row for *_, row in part], sum(size for _, size, _ in part))
-
-    async def _result(self, part: _Part) -> Results:
-        self._queue.append(part)
-        try:
-            async with self._turn:
-                if (
-                    part in self._queue
-                ):  # it is the oldest, and no batch whose first request is gone has it
-                    if sum(one.size for one in self._queue) < self._max_batch:
-                        # A client that is alone waits for no other.
-                        await asyncio.sleep(self._wait_s if self._is_shared else 0)
-                    # A request that is cancelled meanwhile does not end the work of the others.
-                    await asyncio.shield(self._finish(self._take()))
-            return await part.result
-        finally:
-            part.result.cancel()
-
-    def _take(self) -> list[_Part]:
-        """Return the next parts of one kind; those that have no caller any more are dropped."""
-        batch: list[_Part] = []
-        size = 0
-        while self._queue:
-            part = self._queue[0]
-            if batch and (part.kind != batch[0].kind or size + part.size > self._max_batch):
-                break
-            self._queue.popleft()
-            if not part.result.done():
-                batch.append(part)
-                size += part.size
-        self._is_shared = len(batch) > 1
-        return batch
-
-    async def _finish(self, batch: list[_Part]) -> None:
-        """Compute a batch; if that fails, compute its parts alone, so that no request harms another."""
-        rows, loop = [row for part in batch for row in part.rows], asyncio.get_running_loop()
-        try:
-            found = await loop.run_in_executor(self._thread, self._compute, batch[0].kind, rows)
-        except Exception as error:  # its request gets it
-            if len(batch) == 1 and not batch[0].result.done():
-                batch[0].result.set_exception(error)
-            for part in batch if len(batch) > 1 else ():
-                await self._finish([part])
-            return
-        for part in batch:
-            if not part.result.done():
-                part.result.set_result(found[: len(part.rows)])
-            found = found[len(part.rows) :]
+async def _until_gone(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass

@@ -121,12 +121,7 @@ class SearchIndex:
             as_sentences(queries, name="queries"),
             min(check_size("k", k), self.num_passages),
         )
-        if by not in (None, *get_args(By)):
-            raise ConfigError(f"by: must be {', '.join(get_args(By))}; given {by!r:.60}")
-        if weight is not None and (
-            isinstance(weight, bool) or not isinstance(weight, Real) or not 0 <= weight <= 1
-        ):
-            raise ConfigError(f"weight: must be from 0 to 1; given {weight!r}")
+        check_ranking(by=by, weight=weight)
         empty = next((number for number, query in enumerate(asked) if not query.strip()), None)
         if empty is not None:
             raise ConfigError(f"queries[{empty}]: must be text; given nothing")
@@ -320,6 +315,20 @@ class SearchIndex:
                 Hit(self._files[file].name, row - starts[file], score, texts.get(row)) for row, file, score in own
             ])  # fmt: skip
         return found
+
+
+def check_ranking(*, by: object, weight: object) -> None:
+    """Refuse what is not one of the ways to rank passages, or no weight.
+
+    Raises:
+        ConfigError: If it is neither None nor right.
+    """
+    if by not in (None, *get_args(By)):
+        raise ConfigError(f"by: must be {', '.join(get_args(By))}; given {by!r:.60}")
+    if weight is None:
+        return
+    if isinstance(weight, bool) or not isinstance(weight, Real) or not 0 <= float(weight) <= 1:
+        raise ConfigError(f"weight: must be from 0 to 1; given {weight!r:.60}")
 
 
 def read_queries(file: str) -> list[str]:

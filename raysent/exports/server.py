@@ -40,10 +40,17 @@ class ServerConfig:
         max_texts: Texts of one request.
         max_body_bytes: Size of a request.
         max_batch: Texts encoded together; each 256 characters of a text count as one more.
-        max_waiting: Texts that may wait; a request that does not fit gets status 429.
+        max_waiting: Texts that may wait, half of them of requests of more than one batch; a request that does not fit
+            gets status 429.
         max_connections: Open connections; more are closed at once.
         wait_s: Seconds to wait for more texts before a batch is encoded, if the batch before was of several requests.
+        batch_s: Seconds that a batch may take; a batch that took more makes the next ones smaller, so that a long
+            request lets others in between.
         read_s: Seconds in which a client must have sent its request, else its connection is closed.
+        write_s: Seconds in which a client must have read its answer, and one more for each MiB of it, else its
+            connection is closed.
+        max_unread_bytes: Bytes of answers that may wait for their clients; above it the connection is closed that has
+            not read for the longest time.
         timeout_s: Seconds after which a request gets status 503.
         shutdown_s: Seconds that requests have to end after a signal to stop.
         model: The model that encoded the index that is served, if it is elsewhere by now.
@@ -56,10 +63,13 @@ class ServerConfig:
     max_texts: int = 2048
     max_body_bytes: int = 4 << 20
     max_batch: int = 512
-    max_waiting: int = 4096
+    max_waiting: int = 8192
     max_connections: int = 512
     wait_s: float = 0.002
+    batch_s: float = 0.2
     read_s: float = 30.0
+    write_s: float = 30.0
+    max_unread_bytes: int = 256 << 20
     timeout_s: float = 30.0
     shutdown_s: float = 30.0
     model: str | None = None
@@ -140,7 +150,7 @@ def serve(
 def make_server(application: Starlette, config: ServerConfig) -> Any:
     """Return uvicorn's server of an application."""
     uvicorn = import_module("uvicorn")
-    protocol = import_module("raysent.exports.application").Connection
+    protocol = import_module("raysent.exports.connection").Connection
     settings = uvicorn.Config(
         application,
         http=partial(protocol, limits=config),

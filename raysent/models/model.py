@@ -828,6 +828,13 @@ class SentenceModel(nn.Module, SentenceEncoder):
                         out[first + rows] = self._finish(vectors).cpu().numpy()
         return out
 
+    def num_tokens(self, sentences: list[str]) -> npt.NDArray[np.int64]:
+        """Return how many tokens of the vocabulary are read of each sentence, int64 [sentences]."""
+        start = self._prompt(None, None)
+        texts = [start + sentence for sentence in sentences]
+        ids = self.vocabulary.ids(texts, max_length=self.max_length)
+        return np.asarray(ids.lengths, np.int64)
+
     def encoded(self, sentences: Sentences, *, batch_size: int = 512) -> Float32:
         """Return all towers' blocks before postprocessing, float32 [sentences, sum of `encoded_dims`].
 

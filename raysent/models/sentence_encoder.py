@@ -285,6 +285,15 @@ class SentenceEncoder(ABC):
         """Tokens read of a longer sentence; None where all are read."""
         return None
 
+    def num_tokens(self, sentences: list[str]) -> npt.NDArray[np.int64]:
+        """Return how many tokens `encode` reads of each sentence, by the model's own tokenizer, int64 [sentences].
+
+        A prompt that it puts before each sentence counts, and so do special tokens. A class without a tokenizer of its
+        own reads what stands between blanks, and one token of an empty sentence.
+        """
+        start = self._prompt(None, None)
+        return np.array([max(1, len((start + text).split())) for text in sentences], np.int64)
+
     @property
     def similarity_measure(self) -> str:
         """The measure of `similarity`: `cosine`, or `hamming` for codes."""
@@ -429,6 +438,12 @@ class JoinedEncoders(SentenceEncoder):
         """Tokens that some encoder reads of a longer sentence."""
         lengths = [encoder.max_seq_length for encoder in self.encoders]
         return None if None in lengths else max(length for length in lengths if length is not None)
+
+    def num_tokens(self, sentences: list[str]) -> npt.NDArray[np.int64]:
+        """Return the tokens of each sentence for the encoder that reads most, int64 [sentences]."""
+        counts = [encoder.num_tokens(sentences) for encoder in self.encoders]
+        most: npt.NDArray[np.int64] = np.max(counts, axis=0)
+        return most
 
     def encode_texts(
         self,

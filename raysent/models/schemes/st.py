@@ -16,6 +16,7 @@ from threading import Lock
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from raysent.data.vocabulary import Vocabulary
@@ -193,17 +194,31 @@ class SentenceTransformersModel(SentenceEncoder):
         """Return the vectors, float32 [sentences, dim]; see `SentenceEncoder`."""
         if not sentences:
             return np.empty((0, self.get_sentence_embedding_dimension()), dtype=np.float32)
-        # A lone surrogate is no text for the tokenizer, whose settings are not for several threads.
-        texts, size = (
-            [text.encode(errors="replace").decode() for text in sentences],
-            min(batch_size, _BATCH_SIZE),
-        )
-        with self._lock:
+        texts = [_as_utf8(text) for text in sentences]
+        size = min(batch_size, _BATCH_SIZE)
+        with self._lock:  # the tokenizer's settings are not for several threads
             vectors = self.model.encode(
                 texts, batch_size=size, prompt=prompt, show_progress_bar=False
             )
         return np.asarray(vectors, dtype=np.float32)
 
+    def num_tokens(self, sentences: list[str]) -> npt.NDArray[np.int64]:
+        """Return how many tokens are read of each sentence, with special tokens and the prompt, int64 [sentences]."""
+        start = self._prompt(None, None)
+        texts = [_as_utf8(start + sentence) for sentence in sentences]
+        tokenizer = self.model.tokenizer
+        limit = self.max_seq_length
+        with self._lock:  # as above
+            encoded = tokenizer(texts) if callable(tokenizer) else tokenizer.encode_batch(texts)
+        rows = encoded["input_ids"] if callable(tokenizer) else encoded
+        counts = np.array([max(1, len(row)) for row in rows], np.int64)
+        return counts if limit is None else np.minimum(counts, limit)
+
     def use_device(self, device: torch.device) -> None:
         """Move the model."""
         self.model.to(device)
+
+
+def _as_utf8(text: str) -> str:
+    """Return a text with a question mark for each half of a surrogate pair, which is no text for a tokenizer."""
+    return text.encode(errors="replace").decode()
