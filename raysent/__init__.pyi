@@ -41,6 +41,7 @@ from .pipeline import label as label
 from .pipeline import label_curves as label_curves
 from .pipeline import load as load
 from .pipeline import plan as plan
+from .pipeline import plan_on_cluster as plan_on_cluster
 from .pipeline import predict as predict
 from .pipeline import resume as resume
 from .pipeline import resume_on_cluster as resume_on_cluster

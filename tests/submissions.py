@@ -7,6 +7,7 @@ import sys
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 from command import SPACE
 from tiny_run import write_corpus
@@ -73,6 +74,7 @@ class FakeLauncher:
     """
 
     is_alive = True
+    name = "raysent"
 
     def __init__(
         self,
@@ -100,9 +102,11 @@ class FakeLauncher:
         """Record it."""
         self.calls.append(f"forget {sweep}")
 
-    def other_sweeps(self, sweep) -> list[str]:
-        """Return those that have workers."""
-        return self._others
+    @property
+    def account(self) -> SimpleNamespace:
+        """The account, with the workers of other sweeps."""
+        workers = [SimpleNamespace(sweep=name, is_head=False) for name in self._others]
+        return SimpleNamespace(machines=lambda _: workers)
 
     def down(self, *, on_line) -> None:
         """Terminate."""

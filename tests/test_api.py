@@ -514,6 +514,7 @@ def test_every_public_function_is_called_here_or_by_a_command():
     files = [
         Path(__file__),
         Path(__file__).with_name("test_cli.py"),
+        Path(__file__).with_name("test_launch_plan.py"),
         *(Path(raysent.__file__).parent / "cli").glob("*.py"),
     ]
     nodes = [

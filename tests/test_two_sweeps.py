@@ -22,6 +22,7 @@ from raysent.sweeps import SweepRecord
 from raysent.sweeps.record import save_record
 from raysent.sweeps.space import parse_space
 
+ACCEPTED = ["--set", "cost.accept_bound=true", "--yes"]
 ROWS = "body,stars\n" + "".join(f"good {number},1\nbad {number},0\n" for number in range(20))
 
 
@@ -74,7 +75,7 @@ def launched_here(raysent, monkeypatch) -> None:
 
 def test_a_sweep_leaves_a_colleagues_cluster_alone(raysent, machines):
     """Its name is taken: exit code 2, one line, and its head and workers run."""
-    ran = raysent("sweep", "toy.yaml", "--cluster", "cluster.yaml", "--budget", "5usd", "--yes")
+    ran = raysent("sweep", "toy.yaml", "--cluster", "cluster.yaml", "--budget", "10usd", "--yes")
     assert ran.code == 2
     assert f"is taken: its head {machines[0]} is running" in ran.err
     assert _running() == set(machines)
@@ -90,7 +91,7 @@ def test_a_sweep_that_cannot_reach_the_head_leaves_it_alone(raysent, machines, m
         yield
 
     monkeypatch.setattr(launcher_module.Head, "tunnel", tunnel)
-    ran = raysent("sweep", "toy.yaml", "--cluster", "cluster.yaml", "--budget", "5usd", "--yes")
+    ran = raysent("sweep", "toy.yaml", "--cluster", "cluster.yaml", "--budget", "10usd", "--yes")
     assert (ran.code, "the head cannot be reached over SSH" in ran.err) == (2, True)
     assert _running() == set(machines)
 
@@ -117,7 +118,8 @@ def test_resume_leaves_the_sweep_alone_that_it_says_to_attach_to(raysent, machin
     monkeypatch.setattr(launcher_module.Head, "tunnel", tunnel)
     monkeypatch.setattr(submission, "Jobs", _BusyJobs)
     _record("s3://runs/raysent/first")
-    ran = raysent("resume", "s3://runs/raysent/first", "--cluster", "cluster.yaml")
+    accepted = ["--yes", "--set", "accept_bound=true"]
+    ran = raysent("resume", "s3://runs/raysent/first", "--cluster", "cluster.yaml", *accepted)
     assert ran.code == 2
     assert "a job of this cluster works on it; 'raysent attach s3://runs/raysent/first'" in ran.err
     assert _running() == set(machines)
@@ -165,7 +167,15 @@ def test_a_second_sweep_leaves_what_the_first_may_read(raysent, machines, monkey
         yield
 
     monkeypatch.setattr(launcher_module.Head, "tunnel", tunnel)
-    options = ["--cluster", "cluster.yaml", "--run", "second", "--corpus", "s3://runs/texts"]
+    options = [
+        "--cluster",
+        "cluster.yaml",
+        "--run",
+        "second",
+        "--corpus",
+        "s3://runs/texts",
+        *ACCEPTED,
+    ]
     assert raysent("sweep", "toy.yaml", *options).code == 2
     (during,) = seen
     assert {"raysent", "raysent-inputs-first"} < set(during)
@@ -260,7 +270,7 @@ def test_tasks_are_kept_apart_and_their_tables_shipped(raysent, monkeypatch):
         return SubmittedSweep(0)
 
     monkeypatch.setattr("raysent.pipeline.clusters.run_submission", pack)
-    given = ["--tasks", "docs-library", "--tasks", "reviews.csv:text=body,label=stars"]
+    given = ["--tasks", "docs-library", "--tasks", "reviews.csv:text=body,label=stars", *ACCEPTED]
     ran = raysent("sweep", "toy.yaml", "--cluster", "cluster.yaml", *given)
     assert ran.code == 0, ran.err
     tasks = [command[place + 1] for place, text in enumerate(command) if text == "--tasks"]

@@ -12,6 +12,7 @@ from typing import Any
 import typer
 from rich.table import Table
 
+from raysent.errors import ConfigError
 from raysent.progress import PIPE_WIDTH, PlainConsole, natural_width
 
 # The form of the objects that `--json` prints; it changes when a name or a meaning does.
@@ -33,6 +34,26 @@ def address_of(path: Path) -> str:
 def usd(value: float, digits: int = 2) -> str:
     """Return dollars as text; small amounts keep two significant digits."""
     return f"{value:.{digits}f}" if value == 0 or abs(value) >= 0.1 else f"{value:.2g}"
+
+
+def confirm_cost(question: str, *, yes: bool, unanswered: str = "") -> None:
+    """Ask before machines are paid for: no is the answer to a bare Enter.
+
+    Args:
+        question: What is asked; it names the dollars.
+        yes: Whether the command line has answered.
+        unanswered: Why the command line alone is not enough; empty if it is.
+
+    Raises:
+        ConfigError: If there is no terminal to ask on.
+    """
+    if yes and not unanswered:
+        return
+    if not sys.stdin.isatty():
+        raise ConfigError(
+            unanswered or "cluster: must be confirmed, as there is no terminal to ask on; add --yes"
+        )
+    typer.confirm(question, default=False, abort=True, err=True)
 
 
 def print_json(values: Mapping[str, Any]) -> None:

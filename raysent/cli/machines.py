@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,7 +10,7 @@ import typer
 
 import raysent
 from raysent import pipeline
-from raysent.cli.console import DASH, print_json, print_table, results, usd
+from raysent.cli.console import DASH, confirm_cost, print_json, print_table, results, usd
 from raysent.cli.options import (
     JsonOption,
     RunArgument,
@@ -28,6 +27,9 @@ cluster_app = typer.Typer(
 cost_app = typer.Typer(help="Bills.", no_args_is_help=True)
 
 ClusterArgument = Annotated[Path, typer.Argument(metavar="FILE", help="A cluster file.")]
+ForceOption = Annotated[
+    bool, typer.Option("--force", help="End what is in use too, and name it: sweeps lose work.")
+]
 _FILE = Path("cluster.yaml")
 
 
@@ -52,6 +54,7 @@ def cluster_up(
             "--print-policies", help="Print the IAM policies of its machines, and launch nothing."
         ),
     ] = False,
+    force: ForceOption = False,
     yes: YesOption = False,
 ) -> None:
     """Launch a cluster.
@@ -63,14 +66,14 @@ def cluster_up(
     if print_policies:
         typer.echo(json.dumps(raysent.cluster_policies(file), indent=2))
         return
-    if not yes and sys.stdin.isatty():
+    if not yes:
         price = pipeline.head_price(file)
         hourly = DASH if price is None else f"{price:.4f}"
         messages.print(
             f"{file}: the head costs about {hourly} usd an hour from now on", soft_wrap=True
         )
-        typer.confirm("Start it?", default=True, abort=True, err=True)
-    name = raysent.cluster_up(file, update=update, keep=keep)
+        confirm_cost("Start it?", yes=yes)
+    name = raysent.cluster_up(file, update=update, keep=keep, force=force)
     messages.print(
         f"{name} is running; 'raysent cluster down {file}' terminates it", soft_wrap=True
     )
@@ -86,12 +89,14 @@ def cluster_down(
             help="Terminate instead machines of any cluster that outlived their time to live.",
         ),
     ] = False,
+    force: ForceOption = False,
 ) -> None:
     """Terminate a cluster.
 
-    Terminates every machine with the cluster's tag. Files on S3 stay.
+    Terminates every machine with the cluster's tag. Files on S3 stay. A cluster on which a sweep runs, or that was not
+    launched from this computer, is an error; --force names its machines and ends them.
     """
-    name = raysent.cluster_down(file, orphans=orphans)
+    name = raysent.cluster_down(file, orphans=orphans, force=force)
     messages.print(
         "the orphans are terminated" if orphans else f"{name} is terminated", soft_wrap=True
     )

@@ -28,7 +28,7 @@ _METAVARS = {
     float: "X",
 }
 # Arguments of functions that the commands pass themselves.
-_PASSED = ("set", "progress", "seed", "command", "listeners", "token")
+_PASSED = ("set", "progress", "seed", "command", "listeners", "token", "dry_run")
 
 
 def opened(name: str) -> Path:

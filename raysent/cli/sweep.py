@@ -17,7 +17,7 @@ import typer
 
 import raysent
 from raysent import pipeline
-from raysent.cli.console import address_of, print_json, print_table, results, usd
+from raysent.cli.console import address_of, confirm_cost, print_json, print_table, results, usd
 from raysent.cli.evaluate import ensemble_values, print_ensemble
 from raysent.cli.options import (
     AddressOption,
@@ -46,7 +46,8 @@ from raysent.redaction import without_secrets
 
 if TYPE_CHECKING:
     from raysent.cluster import SubmittedSweep
-    from raysent.pipeline import Sweep, SweepEvaluation, SweepPlan, TrainedRun
+    from raysent.cluster.launch_plan import LaunchPlan
+    from raysent.pipeline import ClusterSweep, Sweep, SweepEvaluation, SweepPlan, TrainedRun
 
 SubmittedArgument = Annotated[
     str,
@@ -99,19 +100,23 @@ def sweep(
         **settings,
     }
     given |= arguments_of(
-        raysent.sweep_on_cluster if cluster is not None else raysent.sweep, overrides
+        raysent.plan_on_cluster if cluster is not None else raysent.sweep, overrides
     )
     if cluster is not None:
-        if address is not None or dry_run:
-            raise ConfigError("cluster: must not stand beside --address or --dry-run")
+        if address is not None:
+            raise ConfigError("cluster: must not stand beside --address")
         if space is None:
             raise ConfigError(
                 "cluster: must stand beside a search space; name one, such as everything, and --corpus"
             )
-        followed = raysent.sweep_on_cluster(
-            space, cluster, run=run, seed=seed, as_json=as_json, **given
+        planned_launch = raysent.plan_on_cluster(
+            space, cluster, run=run, seed=seed, as_json=as_json, dry_run=dry_run, **given
         )
-        _print_followed(followed, as_json=as_json)
+        if dry_run:
+            _print_launch(planned_launch.plan, as_json=as_json)
+            planned_launch.plan.check()
+            return
+        _print_followed(_launched(planned_launch, yes=yes), as_json=as_json)
     given |= {"run": run, "address": address, "progress": not as_json}
     checked: Any = space
     if dry_run or not (yes or as_json or not sys.stdin.isatty()):
@@ -138,6 +143,7 @@ def resume(
     address: AddressOption = None,
     cluster: ClusterOption = None,
     overrides: SetOption = None,
+    yes: YesOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Resume an interrupted or killed sweep.
@@ -145,14 +151,17 @@ def resume(
     No finished trial is trained again; a running one continues from its last checkpoint. What was spent counts:
     another budget or deadline is measured from the sweep's start. With --cluster, resumes a sweep that a cluster ran;
     with --address, one on a Ray cluster whose head has come back at another address. --set takes accept_versions=true,
-    to continue with other versions of PyTorch, NumPy or Optuna; track=[TRACKER:TARGET]; and keep_cluster=true.
+    to continue with other versions of PyTorch, NumPy or Optuna; track=[TRACKER:TARGET]; keep_cluster=true; and
+    accept_bound=true.
     """
     if cluster is not None:
         if address is not None:
             raise ConfigError("cluster: must not stand beside --address")
-        given = arguments_of(raysent.resume_on_cluster, overrides)
-        followed = raysent.resume_on_cluster(run, cluster, as_json=as_json, **settings, **given)
-        _print_followed(followed, as_json=as_json)
+        given = arguments_of(pipeline.plan_resume_on_cluster, overrides)
+        planned = pipeline.plan_resume_on_cluster(
+            run, cluster, as_json=as_json, **settings, **given
+        )
+        _print_followed(_launched(planned, yes=yes), as_json=as_json)
     given = arguments_of(raysent.resume, overrides)
     if "track" in given:  # a folder is named from the folder in which it is typed
         named = [given["track"]] if isinstance(given["track"], str) else given["track"]
@@ -234,6 +243,25 @@ def stop(run: SubmittedArgument, as_json: JsonOption = False) -> None:
         )
         results.print(f"{found.address}: {how}", soft_wrap=True)
     raise typer.Exit(ExitCode.CHECK_FAILED if found.code is None else 0)
+
+
+def _print_launch(plan: LaunchPlan, *, as_json: bool) -> None:
+    """Print the plan of a launch as the result of a dry run."""
+    if as_json:
+        print_json(plan.values())
+        return
+    for line in plan.lines():
+        results.print(line, soft_wrap=True)
+
+
+def _launched(planned: ClusterSweep, *, yes: bool) -> SubmittedSweep:
+    """Show what a sweep on a cluster launches, ask, and start it; it is refused where it cannot work."""
+    plan = planned.plan
+    for line in plan.lines():
+        messages.print(line, soft_wrap=True)
+    plan.check()
+    confirm_cost(plan.question(), yes=yes, unanswered=plan.unanswered)
+    return planned.start()
 
 
 def _print_followed(ended: SubmittedSweep, *, as_json: bool) -> NoReturn:

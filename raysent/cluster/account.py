@@ -14,7 +14,7 @@ import math
 import re
 import time
 import urllib.request
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from typing import Any
@@ -50,6 +50,10 @@ _QUOTAS = {
     "": ("L-1216C47A", "L-34B43A08"),
 }
 _ENDED = ("terminated", "shutting-down")
+# Codes of AWS for an action that the credentials may not take.
+_DENIED = ("UnauthorizedOperation", "AccessDenied", "AccessDeniedException")
+# In trial requests, where the image of the file is not known: AWS looks at permissions first.
+_TRIAL_IMAGE = "ami-00000000"
 _ENDED_AT = re.compile(r"\((\d{4}-\d{2}-\d{2} \d{2}:\d{2}:\d{2}) (?:GMT|UTC)\)")
 
 
@@ -138,6 +142,7 @@ class Account:
     def __init__(self, region: str) -> None:
         """Create the clients, with the credentials that boto3 finds; no request is sent yet."""
         self.region = region
+        self._quotas: dict[str, float | None] = {}
         with aws_errors("AWS"):
             self.ec2, self.iam, self.sts, self.ssm = (
                 boto3.client(service, region_name=region)
@@ -160,12 +165,13 @@ class Account:
 
     def quota(self, code: str) -> float | None:
         """Return a quota of EC2 in vCPUs, or None if AWS does not return it."""
-        with contextlib.suppress(CloudError), aws_errors(f"quota {code}"):
-            client = boto3.client("service-quotas", region_name=self.region)
-            return float(
-                client.get_service_quota(ServiceCode="ec2", QuotaCode=code)["Quota"]["Value"]
-            )
-        return None
+        if code not in self._quotas:
+            self._quotas[code] = None
+            with contextlib.suppress(CloudError), aws_errors(f"quota {code}"):
+                client = boto3.client("service-quotas", region_name=self.region)
+                found = client.get_service_quota(ServiceCode="ec2", QuotaCode=code)
+                self._quotas[code] = float(found["Quota"]["Value"])
+        return self._quotas[code]
 
     def describe_image(self, name: str) -> dict[str, Any] | None:
         """Return AWS's description of an image; None if there is none of this id in the region.
@@ -369,15 +375,75 @@ def check_ready(cluster: ClusterFile, account: Account) -> None:
         CloudError: For the first thing that is missing.
     """
     account.account_id()
-    _check_image(cluster, account)
+    for problem in launch_problems(cluster, account):
+        raise CloudError(problem)
+
+
+def launch_problems(cluster: ClusterFile, account: Account) -> Iterator[str]:
+    """Yield what keeps AWS from launching a cluster, each in one line with what mends it; nothing is changed."""
+    for check in (_check_image, _check_storage, _check_quotas):
+        try:
+            check(cluster, account)
+        except CloudError as error:
+            yield str(error)
+
+
+def missing_permissions(cluster: ClusterFile, account: Account) -> list[str]:
+    """Return the actions of EC2 that AWS denies to these credentials, by trial requests that change nothing."""
+    config = cluster.head["node_config"]
+    tags = [{"Key": CLUSTER_TAG, "Value": cluster.name}]
+    trials: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
+        "ec2:RunInstances": (
+            account.ec2.run_instances,
+            {
+                "MinCount": 1,
+                "MaxCount": 1,
+                "InstanceType": config["InstanceType"],
+                "ImageId": _TRIAL_IMAGE,
+                "MetadataOptions": config["MetadataOptions"],
+                "TagSpecifications": [
+                    {"ResourceType": kind, "Tags": tags} for kind in ("instance", "volume")
+                ],
+            },
+        ),
+        "ec2:CreateSecurityGroup": (
+            account.ec2.create_security_group,
+            {"GroupName": _group_name(cluster), "Description": "trial"},
+        ),
+    }
+    with contextlib.suppress(CloudError):
+        name = account.image(cluster)
+        trials["ec2:RunInstances"][1]["ImageId"] = name
+    return [action for action, trial in trials.items() if _is_denied(*trial)]
+
+
+def _is_denied(request: Callable[..., Any], values: Mapping[str, Any]) -> bool:
     try:
-        account.has_objects(cluster.settings.storage)
-    except CloudError as error:
-        bucket, region = cluster.settings.bucket, cluster.region
-        raise CloudError(
-            f"{error}; if there is no such bucket: aws s3 mb s3://{bucket} --region {region}"
-        ) from None
-    _check_quotas(cluster, account)
+        request(**values, DryRun=True)
+    except ClientError as error:
+        return error.response["Error"]["Code"] in _DENIED
+    except BotoCoreError:
+        return False
+    return False
+
+
+def tight_quotas(cluster: ClusterFile, account: Account) -> Iterator[str]:
+    """Yield a line for each quota that allows fewer workers than the file does, and for quotas that are unknown."""
+    for code, (name, kind) in _types_by_quota(cluster).items():
+        instance_type = kind["node_config"]["InstanceType"]
+        needed = float(kind["resources"]["CPU"])
+        most = int(kind.get("max_workers", cluster.max_workers))
+        allowed = account.quota(code)
+        if allowed is None:
+            yield (
+                f"quota {code} of {name}: not known (servicequotas:GetServiceQuota); AWS may launch "
+                "fewer machines"
+            )
+        elif allowed < needed * most:
+            yield (
+                f"quota {code} allows {allowed:g} vCPUs: {int(allowed / needed)} of {most} "
+                f"{instance_type} ({name})"
+            )
 
 
 def check_inputs(account: Account, inputs: Sequence[str]) -> None:
@@ -411,13 +477,39 @@ def _check_image(cluster: ClusterFile, account: Account) -> None:
         raise CloudError(f"{name}: no such image in {cluster.region}; {listing}")
 
 
+def _check_storage(cluster: ClusterFile, account: Account) -> None:
+    try:
+        account.has_objects(cluster.settings.storage)
+    except CloudError as error:
+        bucket, region = cluster.settings.bucket, cluster.region
+        raise CloudError(
+            f"{error}; if there is no such bucket: aws s3 mb s3://{bucket} --region {region}"
+        ) from None
+
+
+def _quota_of(cluster: ClusterFile, name: str) -> str:
+    """Return the code of AWS's quota of vCPUs for a type of worker."""
+    instance_type = cluster.worker_types[name]["node_config"]["InstanceType"]
+    family = next((start for start in _QUOTAS if instance_type.startswith(start)), "")
+    return _QUOTAS[family][cluster.markets[name] == "spot"]
+
+
+def _types_by_quota(cluster: ClusterFile) -> dict[str, tuple[str, dict[str, Any]]]:
+    """Return the type of the largest need for each quota of the workers."""
+    largest: dict[str, tuple[str, dict[str, Any]]] = {}
+    for name, kind in cluster.worker_types.items():
+        code = _quota_of(cluster, name)
+        if code not in largest or kind["resources"]["CPU"] > largest[code][1]["resources"]["CPU"]:
+            largest[code] = (name, kind)
+    return largest
+
+
 def _check_quotas(cluster: ClusterFile, account: Account) -> None:
     """Check that the quotas of vCPUs allow a machine of one type at least; new accounts have none for GPUs."""
     refusals = []
     for name, kind in cluster.worker_types.items():
         instance_type, needed = kind["node_config"]["InstanceType"], float(kind["resources"]["CPU"])
-        family = next((one for one in _QUOTAS if instance_type.startswith(one)), "")
-        code = _QUOTAS[family][cluster.markets[name] == "spot"]
+        code = _quota_of(cluster, name)
         allowed = account.quota(code)
         if allowed is None or allowed >= needed:
             return

@@ -30,7 +30,7 @@ from ray.autoscaler._private.util import prepare_config, validate_config
 
 from raysent.config import Document, KeyPath, StrictModel, read_yaml, shipped_path, validate
 from raysent.cost import MARKET_LABEL, TYPE_LABEL, PositiveDuration, parse_duration
-from raysent.cost.budget import ALONE_S
+from raysent.cost.budget import ALONE_S, FIRST_LEASE_S
 from raysent.errors import did_you_mean
 
 Fault = tuple[KeyPath, str]
@@ -73,20 +73,53 @@ _EXTERNAL: dict[str, Any] = {
 }
 # Runs every minute, whatever happens to Ray: shuts the machine down, which terminates it, when it is too old, without
 # Ray, or past its lease. The text is the same for every machine and sweep, as it is part of Ray's launch hash.
+# A timer of systemd runs it, where systemd runs; else cron.
 _SELF_DESTRUCT = r"""#!/bin/sh
 mkdir -p /var/lib/raysent && touch /var/lib/raysent/alive
 cat > /usr/local/sbin/raysent-time-to-live <<'END'
 #!/bin/sh
 alive=/var/lib/raysent/alive lease={lease} now=$(date +%s)
+touch {checked}
 pgrep -x raylet > /dev/null && touch "$alive"
 [ "$(cut -d. -f1 /proc/uptime)" -lt {lifetime_s} ] || exec /sbin/shutdown -P now
 [ "$((now - $(stat -c %Y "$alive")))" -lt {alone_s} ] || exec /sbin/shutdown -P now
 [ ! -e "$lease" ] || [ "$((now - $(stat -c %Y "$lease")))" -lt "$(cat "$lease")" ] || exec /sbin/shutdown -P now
 END
 chmod 755 /usr/local/sbin/raysent-time-to-live
+if [ -d /run/systemd/system ]; then
+cat > /etc/systemd/system/raysent-time-to-live.service <<'END'
+[Service]
+Type=oneshot
+ExecStart=/usr/local/sbin/raysent-time-to-live
+END
+cat > /etc/systemd/system/raysent-time-to-live.timer <<'END'
+[Timer]
+OnActiveSec=1s
+OnCalendar=minutely
+AccuracySec=1s
+[Install]
+WantedBy=timers.target
+END
+systemctl daemon-reload && systemctl enable --now raysent-time-to-live.timer
+else
 echo '* * * * * root /usr/local/sbin/raysent-time-to-live' > /etc/cron.d/raysent-time-to-live
 chmod 644 /etc/cron.d/raysent-time-to-live
+fi
 """
+# Of a head alone: it has a lease before anything else happens, so that it ends if its launch is never finished.
+_FIRST_LEASE = r"""mkdir -p {folder} && echo {seconds} > {folder}/{file}
+chown -R {user} {folder}
+"""
+# The file that the script touches each time it runs; a machine is set up only if that was just now.
+_CHECKED_FILE = "/var/lib/raysent/checked"
+_FRESH_S = 90
+# A machine that was just reached may still run its start script.
+_BOOT_S = 60
+_SETUP_CHECK = (
+    f"timeout {_FRESH_S + _BOOT_S} sh -c 'until [ $(($(date +%s) - $(stat -c %Y {_CHECKED_FILE} 2>/dev/null "
+    f"|| echo 0))) -lt {_FRESH_S} ]; do sleep 1; done' || (echo 'raysent: neither systemd nor cron "
+    "runs the script that ends this machine: choose an image with one of them'; false)"
+)
 
 
 def _checked_storage(text: str) -> str:
@@ -245,6 +278,13 @@ class ClusterFile:
             ConfigError: If a placeholder of the file has no value.
         """
         rendered = cast(dict[str, Any], _render(self.document, self.document.values, (), values))
+        head = self.document.values["head_node_type"]
+        path = ("available_node_types", head, "node_config", "UserData")
+        of_head = {**values, "self_destruct": self_destruct(self, is_head=True)}
+        rendered["available_node_types"][head]["node_config"]["UserData"] = _render(
+            self.document, self.head["node_config"]["UserData"], path, of_head
+        )
+        rendered["setup_commands"] = [_SETUP_CHECK, *rendered["setup_commands"]]
         lifetime_s = parse_duration(self.settings.time_to_live)
         # What the gate on the head needs: it adds the tags that Ray's launch hash must not contain.
         gate = {
@@ -257,13 +297,25 @@ class ClusterFile:
         return {**_EXTERNAL, **rendered}
 
 
-def self_destruct(cluster: ClusterFile) -> str:
-    """Return the start script of every machine, which ends it at its age limit, without Ray, or past its lease."""
+def self_destruct(cluster: ClusterFile, *, is_head: bool = False) -> str:
+    """Return the start script of a machine, which ends it at its age limit, without Ray, or past its lease.
+
+    Args:
+        cluster: The cluster.
+        is_head: Whether the machine has a lease from its start.
+    """
     user = cluster.document.values["auth"]["ssh_user"]
-    return _SELF_DESTRUCT.format(
+    folder = FLEET_FOLDER.replace("~", f"/home/{user}")
+    script = _SELF_DESTRUCT.format(
         lifetime_s=int(parse_duration(cluster.settings.time_to_live)),
         alone_s=int(ALONE_S),
-        lease=f"{FLEET_FOLDER.replace('~', f'/home/{user}')}/{LEASE_FILE}",
+        lease=f"{folder}/{LEASE_FILE}",
+        checked=_CHECKED_FILE,
+    )
+    if not is_head:
+        return script
+    return script + _FIRST_LEASE.format(
+        folder=folder, file=LEASE_FILE, seconds=int(FIRST_LEASE_S), user=user
     )
 
 

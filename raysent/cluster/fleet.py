@@ -190,6 +190,47 @@ def num_slots(resources: Mapping[str, float], layout: Layout) -> int:
     )
 
 
+def make_admission(
+    settings: FleetSettings,
+    config: CostConfig,
+    budget: Budget,
+    prices: Prices,
+    *,
+    slots_of: Callable[[Mapping[str, float]], int],
+    is_listed: bool = True,
+) -> Admission:
+    """Return what admits the machines of a cluster, in a running sweep and in the plan before it.
+
+    Args:
+        settings: The cluster.
+        config: The section `cost` of the space.
+        budget: What the sweep may spend.
+        prices: What machines cost.
+        slots_of: Returns how many workers of trials fit on a machine with some resources.
+        is_listed: Whether the cloud bills machines from its own list.
+    """
+    types = [
+        MachineType(
+            name,
+            prices.of(kind["labels"]).worst_usd_per_hour,
+            market=kind["labels"].get(MARKET_LABEL, "on-demand"),
+            priority=int(kind.get("priority", 0)),
+            max_machines=int(kind.get("max_workers", settings.max_workers)),
+            num_slots=slots_of(kind["resources"]),
+        )
+        for name, kind in settings.types.items()
+    ]
+    hourly_usd = prices.of(settings.head).worst_usd_per_hour if settings.head else 0.0
+    return Admission(
+        [kind for kind in types if kind.num_slots > 0],
+        budget,
+        boot_s=config.boot_s,
+        max_machines=settings.max_workers,
+        alone_s=ALONE_S + CHECK_S if is_listed else 0.0,
+        head_usd=hourly_usd * (LEASE_S + CHECK_S) / 3600,
+    )
+
+
 def make_fleet(
     config: CostConfig, budget: Budget, prices: Prices, layout: Layout, started: float
 ) -> Fleet | None:
@@ -356,18 +397,16 @@ class Fleet:
         self._record = Record(settings.place, settings.sweep)
         self._sharing = Sharing(settings.place, settings.sweep)
         self._config_path = Path(settings.config).expanduser()
-        types = [self._machine_type(name, kind, prices) for name, kind in settings.types.items()]
-        if all(kind.num_slots < 1 for kind in types):
-            raise ConfigError(_too_small(settings.types, layout))
-        hourly_usd = prices.of(settings.head).worst_usd_per_hour if settings.head else 0.0
-        self._admission = Admission(
-            [kind for kind in types if kind.num_slots],
+        self._admission = make_admission(
+            settings,
+            config,
             budget,
-            boot_s=config.boot_s,
-            max_machines=settings.max_workers,
-            alone_s=0.0 if provider is None else ALONE_S + CHECK_S,
-            head_usd=hourly_usd * (LEASE_S + CHECK_S) / 3600,
+            prices,
+            slots_of=lambda resources: num_slots(resources, layout),
+            is_listed=provider is not None,
         )
+        if not self._admission.types:
+            raise ConfigError(_too_small(settings.types, layout))
         self._permit = uuid.uuid4().hex  # each process of a sweep has a permit of its own
         self._num_read = 0
         self._launched: dict[str, tuple[str, float]] = {}
@@ -512,16 +551,6 @@ class Fleet:
             with contextlib.suppress(RaysentError):
                 address = ray.get_runtime_context().gcs_address
                 renew_permit(address, self._permit, list(machines), seconds=seconds)
-
-    def _machine_type(self, name: str, kind: Mapping[str, Any], prices: Prices) -> MachineType:
-        return MachineType(
-            name,
-            prices.of(kind["labels"]).worst_usd_per_hour,
-            market=kind["labels"].get(MARKET_LABEL, "on-demand"),
-            priority=int(kind.get("priority", 0)),
-            max_machines=int(kind.get("max_workers", self._settings.max_workers)),
-            num_slots=num_slots(kind["resources"], self._layout),
-        )
 
     def _read_record(self) -> None:
         """Take what the gate has launched, and what the cloud has refused, since the last call."""

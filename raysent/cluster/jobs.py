@@ -170,19 +170,37 @@ class Jobs:
         return sorted({(one.metadata or {}).get(RUN_KEY, "") for one in found} - {"", run})
 
     def failure_to_start(self, name: str) -> str | None:
-        """Wait until a job's command runs, and return why it did not; None if it did.
+        """Wait until a job's command runs, and return why it does not; None if it does.
+
+        A job that has ended is one whose command does not run: the caller knows whether its work was done.
 
         Raises:
             ConnectionLostError: If the cluster does not answer.
         """
         while True:
             with _answering(name):
-                info = self._client.get_job_info(name)
-            if info.status.is_terminal() and info.driver_exit_code is None:
-                return _last_line(info.message)
-            if info.status.is_terminal() or info.status == "RUNNING":
+                status = self._client.get_job_info(name).status
+            if status.is_terminal():
+                return self.why_ended(name)
+            if status == "RUNNING":
                 return None
             time.sleep(_POLL_S)
+
+    def why_ended(self, name: str) -> str:
+        """Return why a job has ended: its exit code, and the last line of its log or of Ray's message.
+
+        Raises:
+            ConnectionLostError: If the cluster does not answer.
+        """
+        with _answering(name):
+            info = self._client.get_job_info(name)
+        if info.driver_exit_code is None:
+            return _last_line(info.message)
+        log = ""
+        with contextlib.suppress(*_FAILURES):
+            log = self._client.get_job_logs(name)
+        line = _last_line(log or info.message)
+        return f"its command ended with exit code {info.driver_exit_code}: {line}"
 
 
 @contextlib.contextmanager

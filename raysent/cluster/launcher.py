@@ -11,6 +11,7 @@ import contextlib
 import datetime
 import functools
 import hashlib
+import math
 import os
 import secrets
 import signal
@@ -24,12 +25,12 @@ from importlib.metadata import distribution, distributions, version
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock
+from filelock import FileLock, Timeout
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 import raysent
-from raysent.cluster.account import Account, check_inputs, check_ready
+from raysent.cluster.account import Account, Machine, check_inputs, check_ready
 from raysent.cluster.cluster_file import FLEET_FOLDER, LEASE_FILE, ClusterFile, self_destruct
 from raysent.cluster.gate import tag_of
 from raysent.cluster.jobs import ConnectionLostError
@@ -44,6 +45,9 @@ Run = Callable[[Sequence[str], Callable[[str], object]], int]
 DASHBOARD_PORT = 8265
 _RAY = (sys.executable, "-m", "ray.scripts.scripts")
 _TUNNEL_S = 60.0
+_LOCK_FILE = "up.lock"
+# The clocks of this computer and of AWS may differ by this much.
+_LAUNCH_LAG_S = 120.0
 # The first day of zip files: the same code then gives the same bytes.
 _WHEN = (1980, 1, 1, 0, 0, 0)
 _WHEEL = "Wheel-Version: 1.0\nGenerator: raysent\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
@@ -78,6 +82,46 @@ class Head:
     def token_file(self) -> Path:
         """The file with the cluster's token, mode 0600."""
         return self.folder / "auth_token"
+
+    @property
+    def _own_file(self) -> Path:
+        """The file with the id of the head that was launched from here; missing if it is unknown."""
+        return self.folder / "head"
+
+    @property
+    def _launching_file(self) -> Path:
+        """The file that is here from the moment a head is asked for until it is launched."""
+        return self.folder / "launching.json"
+
+    def stranger(self, head: Machine) -> str:
+        """Return why a head that runs is not this computer's to use; empty if it was launched from here."""
+        own = self._own_file
+        if self.file.exists() and (not own.exists() or own.read_text() == head.name):
+            return ""
+        return (
+            f"cluster_name: '{self.name}' is taken: its head {head.name} is running since "
+            f"{head.launched_at:%Y-%m-%d %H:%M} UTC and was not launched from here; choose another name"
+        )
+
+    def unfinished(self, head: Machine) -> str:
+        """Return that a head was left by a launch from here that never ended; empty if its launch ended."""
+        if not self._was_left(head):
+            return ""
+        with contextlib.suppress(Timeout), FileLock(self.folder / _LOCK_FILE, timeout=0):
+            return (
+                f"its head {head.name} was left by a launch of {head.launched_at:%Y-%m-%d %H:%M} UTC "
+                "that never ended; the next launch finishes it, and 'raysent cluster down FILE' ends it"
+            )
+        return f"its head {head.name} is being launched by another command"
+
+    def _was_left(self, head: Machine) -> bool:
+        """Return whether a head was asked for here by a command that has not seen it launched."""
+        if self._own_file.exists() or not self._launching_file.exists():
+            return False
+        since = math.inf
+        with contextlib.suppress(ArtifactError, KeyError, TypeError, ValueError):
+            since = float(read_json(self._launching_file)["since"])
+        return head.launched + _LAUNCH_LAG_S >= since
 
     def is_running(self) -> bool | None:
         """Return whether the cluster has a head; None if it has no name, or AWS does not answer."""
@@ -136,11 +180,6 @@ class Head:
         if self.name:
             with contextlib.suppress(CloudError):
                 self.account.remove_inputs(self.name, sweep)
-
-    def other_sweeps(self, sweep: str) -> list[str]:
-        """Return the other sweeps that have workers now, by AWS's list."""
-        names = {one.sweep for one in self.account.machines(self.name) if not one.is_head}
-        return sorted(names - {"", tag_of(sweep)})
 
     @contextlib.contextmanager
     def tunnel(self) -> Iterator[str]:
@@ -250,22 +289,15 @@ class Launcher(Head):
                 was launched by somebody else.
         """
         private(self.folder)
-        with FileLock(
-            self.folder / "up.lock"
-        ):  # another call finds the head that this one launches
-            head = next(
-                (one for one in self.account.machines(self.cluster.name) if one.is_head), None
-            )
-            own = (
-                self.folder / "head"
-            )  # the id of the head that was launched from here; missing if it is unknown
-            if head is not None and not (
-                self.file.exists() and (not own.exists() or own.read_text() == head.name)
-            ):
-                raise CloudError(
-                    f"{self.cluster.path}: cluster_name: '{self.name}' is taken: its head {head.name} is running since "
-                    f"{head.launched_at:%Y-%m-%d %H:%M} UTC and was not launched from here; choose another name"
-                )
+        # Another call finds the head that this one launches.
+        with FileLock(self.folder / _LOCK_FILE):
+            machines = self.account.machines(self.cluster.name)
+            head = next((machine for machine in machines if machine.is_head), None)
+            stranger = "" if head is None else self.stranger(head)
+            if stranger:
+                raise CloudError(f"{self.cluster.path}: {stranger}")
+            has_workers = any(not machine.is_head for machine in machines)
+            is_left = head is not None and not has_workers and self._was_left(head)
             check_inputs(self.account, inputs)
             if head is None:
                 check_ready(self.cluster, self.account)
@@ -275,7 +307,7 @@ class Launcher(Head):
             values = {**self._placeholders(owner), **self.account.prepare(self.cluster)}
             self.account.allow_inputs(self.name, sweep, inputs)
             rendered = self.cluster.render(values)
-            if head is not None and not update:
+            if head is not None and not (update or is_left):
                 if _lasting(read_json(self.file)) != _lasting(rendered):
                     on_line(
                         f"{self.name}: the file or raysent has changed since the head was launched; it stays as it is; "
@@ -290,13 +322,16 @@ class Launcher(Head):
             write_constraints(wheels)
             write_json(self.file, rendered, sealed=False)
             self.file.chmod(0o600)
-            self.has_launched = head is None
-            own.unlink(missing_ok=True)
+            self.has_launched = head is None or is_left
+            self._own_file.unlink(missing_ok=True)
+            since = time.time() if head is None else head.launched
+            write_json(self._launching_file, {"since": since, "sweep": sweep}, sealed=False)
             self._ray(["up", "--yes", "--no-config-cache", str(self.file)], on_line)
             with contextlib.suppress(CloudError):
-                for one in self.account.machines(self.name):
-                    if one.is_head:
-                        own.write_text(one.name)
+                for machine in self.account.machines(self.name):
+                    if machine.is_head:
+                        self._own_file.write_text(machine.name)
+            self._launching_file.unlink(missing_ok=True)
             return self.has_launched
 
     def _placeholders(self, sweep: str) -> Mapping[str, str]:

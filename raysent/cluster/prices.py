@@ -10,6 +10,7 @@ import datetime
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,8 @@ _GPU_OF_FAMILY = {
     "g4dn": "T4", "g5": "A10G", "g6": "L4", "g6e": "L40S", "p3": "V100", "p4d": "A100-40G", "p4de": "A100-80G",
     "p5": "H100", "p5e": "H200", "p5en": "H200",
 }  # fmt: skip
+# The source of a price that AWS was asked for.
+_ASKED = "AWS price list, today"
 _PRICE_NAMES = ("cost.usd_per_hour", "cost.machines")
 
 
@@ -59,14 +62,15 @@ def list_price(instance_type: str, region: str, *, pricing: Any = None) -> Price
         client = pricing or boto3.client("pricing", region_name=LIST_REGION)
         usd = on_demand_usd(client, instance_type, region)
         if usd is not None:
-            return on_demand_price(usd, source="AWS price list, today")
+            return on_demand_price(usd, source=_ASKED)
         reason = "returns no list price"
     except _AWS_FAILURES as error:
         reason = " ".join(str(error).split())[:120].rstrip(".")
     try:
-        return price_list().on_demand(instance_type, region)
+        price = price_list().on_demand(instance_type, region)
     except ConfigError as error:
         raise ConfigError(f"{error}; AWS: {reason}") from None
+    return replace(price, source=f"{price.source}; AWS was not available ({reason})")
 
 
 class LiveSpot:
@@ -176,7 +180,7 @@ def price_space(
         return read_space(path, overrides=overrides), []
     # On demand; spot prices are requested while the sweep runs.
     found = {name: list_price(name, cluster.region) for name in cluster.instance_types}
-    others = {one.source for one in found.values() if "AWS" not in one.source}
+    others = {price.source for price in found.values() if price.source != _ASKED}
     option = f"--cluster {cluster.path}"
     usual = {
         "cost.attached": price_list().attached_usd(cluster.region, disk_gib=cluster.disk_gib),
@@ -187,7 +191,7 @@ def price_space(
         Override("cost.region", cluster.region, option),
         *(Override(name, value, option) for name, value in usual.items() if name not in names),
     ]
-    notes = [f"prices on demand: {source}; AWS was not available" for source in sorted(others)]
+    notes = [f"prices on demand: {source}" for source in sorted(others)]
     return read_space(path, overrides=[*prices, *overrides]), notes
 
 

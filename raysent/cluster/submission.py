@@ -33,6 +33,7 @@ from raysent.cluster.following import (
 from raysent.cluster.jobs import SHIPPED_FOLDER, ConnectionLostError, Jobs, SubmittedSweep, ship
 from raysent.cluster.launcher import Head, Launcher, read_token
 from raysent.cluster.policies import s3_addresses
+from raysent.cluster.usage import Users, users_of
 from raysent.errors import ArtifactError, CloudError
 from raysent.platforms import signals_handled
 from raysent.storage import atomic_write, open_folder, remove, safe_name, write_json
@@ -136,16 +137,20 @@ def _end(launcher: Launcher, job: SweepJob, *, say: Say) -> None:
     if job.is_kept:
         say("the cluster stays, and costs money, until 'raysent cluster down'")
         return
+    is_over = not job.was_submitted or _has_ended(job.remote)
     try:
-        with launcher.tunnel() as address:
-            others = Jobs(address, token=read_token(launcher.token_file)).other_runs(job.remote)
-    except (CloudError, ArtifactError) as error:
-        if job.was_submitted:  # its head ends the cluster after the last sweep on it
-            say(f"{error}; the head terminates the cluster after the last sweep on it")
-            return
-        others = launcher.other_sweeps(job.submission.sweep)
-    if others:
-        say(f"the cluster stays for {others[0]}, and ends with the last sweep on it")
+        users = users_of(launcher, ended=job.remote if is_over else "", connect=Jobs)
+    except CloudError as error:
+        users = Users()
+        say(f"{error}")
+    if users.sweeps:
+        stays_for = users.sweeps[0]
+        if stays_for == job.remote:
+            say(f"the sweep still runs; {job.how_to_continue()}")
+        else:
+            say(f"the cluster stays for {stays_for}, and ends with the last sweep on it")
+    elif job.was_submitted and not users.has_asked_jobs:
+        say("its head cannot be asked; it terminates the cluster after the last sweep on it")
     else:
         launcher.down(on_line=say)
 
@@ -234,7 +239,9 @@ class SweepJob:
         if not self.is_running:
             self._submit(jobs)
             self.is_running = self.was_submitted = True
-        return jobs.failure_to_start(self.name)
+        failure = jobs.failure_to_start(self.name)
+        # A sweep that stored its end has run, however short that was.
+        return None if failure is not None and _has_ended(self.remote) else failure
 
     def how_to_continue(self) -> str:
         """Return the commands that show and stop the sweep."""

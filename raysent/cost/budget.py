@@ -28,6 +28,8 @@ OnBudget = Literal["stop", "finish-rung"]
 BOUND_SHARE, BOUND_S = 0.02, 600.0
 # The head terminates this long after the last poll of a sweep, unless 'raysent cluster up --keep' renews its lease.
 LEASE_S = 3600.0
+# A head has this lease from its start, so that it ends if its launch is never finished.
+FIRST_LEASE_S = 1800.0
 # Time between the end of a sweep and the end of its head, for processes that follow the sweep.
 GRACE_S = 120.0
 # A machine without Ray for this long terminates: it never joined, its Ray died, or the head is gone.

@@ -123,6 +123,8 @@ class CostConfig(StrictModel):
         boot: How long a machine is billed before its node joins the cluster.
         interruptions_per_hour: Expected interruptions without notice, per machine and hour. Above 0, runs also save
             between reports, at the interval with the least expected loss. Runs always save after a notice.
+        accept_bound: Whether machines are launched although the bill may exceed the budget by more than a quarter of
+            it, or although there is no budget and they cost more than 5 usd an hour.
     """
 
     usd_per_hour: float | None = pydantic.Field(default=None, ge=0)
@@ -141,6 +143,7 @@ class CostConfig(StrictModel):
     terminate: Duration = "60s"
     boot: Duration = "0s"
     interruptions_per_hour: float = pydantic.Field(default=0.0, ge=0, allow_inf_nan=False)
+    accept_bound: bool = False
 
     @pydantic.model_validator(mode="after")
     def _has_one_price(self) -> CostConfig:

@@ -6,6 +6,7 @@ from .arguments import default_run_folder as default_run_folder
 from .arguments import print_remarks as print_remarks
 from .arguments import scale_overrides as scale_overrides
 from .clusters import ClusterStatus as ClusterStatus
+from .clusters import ClusterSweep as ClusterSweep
 from .clusters import StoppedSweep as StoppedSweep
 from .clusters import attach as attach
 from .clusters import cluster_down as cluster_down
@@ -13,6 +14,8 @@ from .clusters import cluster_policies as cluster_policies
 from .clusters import cluster_status as cluster_status
 from .clusters import cluster_up as cluster_up
 from .clusters import head_price as head_price
+from .clusters import plan_on_cluster as plan_on_cluster
+from .clusters import plan_resume_on_cluster as plan_resume_on_cluster
 from .clusters import resume_on_cluster as resume_on_cluster
 from .clusters import stop as stop
 from .clusters import sweep_on_cluster as sweep_on_cluster

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import datetime
 import json
 import time
 from collections.abc import Callable, Sequence
@@ -32,10 +33,12 @@ from raysent.cluster import (
 from raysent.cluster.fleet import FleetSettings
 from raysent.cluster.following import how_to_continue, read_record, remote_of
 from raysent.cluster.jobs import check_shipped_size
+from raysent.cluster.launch_plan import LaunchPlan, ask_account, plan_launch
 from raysent.cluster.launcher import Head
-from raysent.cluster.prices import held_usd_per_hour
+from raysent.cluster.usage import ending_lines, refusal_to_end
 from raysent.config import get_dotted, set_dotted
-from raysent.cost import NOT_COUNTED, parse_duration, price_list
+from raysent.cost import parse_duration, price_list
+from raysent.cost.budget import FIRST_LEASE_S, LEASE_S
 from raysent.ensembles import parse_sizes
 from raysent.errors import ArtifactError, CloudError, ConfigError, RaysentError
 from raysent.evaluation.task import VALIDATED
@@ -45,7 +48,7 @@ from raysent.pipeline.arguments import SpaceScale, default_run_folder, overrides
 from raysent.progress import messages
 from raysent.storage import open_folder, write_json
 from raysent.storage.layout import REMOTE_FILE
-from raysent.sweeps import load_record
+from raysent.sweeps import load_record, spent_usd
 from raysent.sweeps.lessons import lesson_overrides
 from raysent.sweeps.space import SearchSpace, find_space, parse_space, read_space, with_overrides
 
@@ -81,7 +84,59 @@ class StoppedSweep:
     code: int | None
 
 
-def sweep_on_cluster(  # noqa: PLR0913 - the options of the command
+@dataclass(frozen=True)
+class ClusterSweep:
+    """A sweep on a cluster that is checked and not started: nothing of it costs money yet.
+
+    Attributes:
+        plan: What is launched, and what it costs at most.
+        machines: The cluster file.
+        submission: The sweep.
+        keep_cluster: Whether the cluster stays afterwards.
+        as_json: Whether its results are plain values, not lines of text.
+    """
+
+    plan: LaunchPlan
+    machines: ClusterFile
+    submission: Submission
+    keep_cluster: bool = False
+    as_json: bool = False
+
+    def start(self) -> SubmittedSweep:
+        """Launch the cluster, and follow the sweep to its end.
+
+        Raises:
+            RaysentError: If the plan refuses it, or the cluster cannot be launched.
+        """
+        self.plan.check()
+        return _submitted(
+            self.machines, self.submission, keep=self.keep_cluster, as_json=self.as_json
+        )
+
+
+def sweep_on_cluster(
+    space: str | Path, cluster: str | Path, *, as_json: bool = False, **options: Any
+) -> SubmittedSweep:
+    """Search a space on an AWS cluster that is launched for the sweep and terminated after it.
+
+    Nothing is asked: what cannot work is refused, and so is more than 5 usd an hour without a budget, unless the
+    setting `cost.accept_bound` is true. Ctrl-C detaches: the sweep goes on, `attach` shows it again, and `stop` stops
+    it.
+
+    Args:
+        space: A search-space file or the bare name of a shipped one.
+        cluster: The cluster file.
+        as_json: Return the sweep's results as plain values, not as lines of text.
+        options: As for `plan_on_cluster`.
+
+    Raises:
+        RaysentError: If an argument or a file is wrong, or the cluster cannot be launched.
+    """
+    planned = plan_on_cluster(space, cluster, as_json=as_json, **options)
+    return _started(planned, is_quiet=as_json)
+
+
+def plan_on_cluster(  # noqa: PLR0913 - the options of the command
     space: str | Path,
     cluster: str | Path,
     *,
@@ -96,11 +151,10 @@ def sweep_on_cluster(  # noqa: PLR0913 - the options of the command
     labels: str | int | Sequence[int | str] | None = None,
     keep_cluster: bool = False,
     as_json: bool = False,
+    dry_run: bool = False,
     **limits: Any,
-) -> SubmittedSweep:
-    """Search a space on an AWS cluster that is launched for the sweep and terminated after it.
-
-    Ctrl-C detaches: the sweep goes on, `attach` shows it again, and `stop` stops it.
+) -> ClusterSweep:
+    """Check a sweep on an AWS cluster, and return what it launches and costs at most; nothing is launched.
 
     Args:
         space: A search-space file or the bare name of a shipped one.
@@ -116,70 +170,122 @@ def sweep_on_cluster(  # noqa: PLR0913 - the options of the command
         labels: As for `sweep`.
         keep_cluster: Do not terminate the cluster afterwards.
         as_json: Return the sweep's results as plain values, not as lines of text.
+        dry_run: Whether credentials may be missing: the plan then names what could not be asked.
         limits: As for `sweep`.
 
     Raises:
-        RaysentError: If an argument or a file is wrong, or the cluster cannot be launched.
+        RaysentError: If an argument or a file is wrong.
     """
     file, machines = find_space(str(space)), read_cluster(Path(cluster))
-    data_dir, place = (
-        None if data is None else Path(data),
-        default_run_folder(file.stem) if run is None else Path(run),
-    )
+    data_dir = None if data is None else Path(data)
+    run_folder = default_run_folder(file.stem) if run is None else Path(run)
     overrides = space_overrides(
         file, corpus=corpus, set=set, scale=scale, metric=metric, data=data, **limits
     )
-    overrides += lesson_overrides(
-        read_space(file, overrides=overrides)
-    )  # the machines have none of those folders
+    # The machines have none of the folders that lessons are learnt from.
+    overrides += lesson_overrides(read_space(file, overrides=overrides))
     priced, notes = price_space(file, overrides, machines)
-    if place.exists() and (not place.is_dir() or any(place.iterdir())):
-        raise ConfigError(f"{place}: must be empty; name another run folder")
-    checked, named = _with_checked_tasks(priced, tasks, data_dir)
+    if run_folder.exists() and (not run_folder.is_dir() or any(run_folder.iterdir())):
+        raise ConfigError(f"{run_folder}: must be empty; name another run folder")
+    checked, task_names = _with_checked_tasks(priced, tasks, data_dir)
     options = [] if seed is None else ["--seed", str(seed)]
-    options += (
-        []
-        if labels is None
-        else ["--set", f"labels={json.dumps(parse_sizes(labels) if labels else [])}"]
+    if labels is not None:
+        sizes = parse_sizes(labels) if labels else []
+        options += ["--set", f"labels={json.dumps(sizes)}"]
+    remote = f"{machines.settings.storage}/{run_folder.name}-{time.strftime('%Y%m%d-%H%M%S')}"
+    submission = _submission(
+        machines, checked, run_folder, remote, options, data=data_dir, tasks=task_names
     )
-    remote = f"{machines.settings.storage}/{place.name}-{time.strftime('%Y%m%d-%H%M%S')}"
-    submission = _submission(machines, checked, place, remote, options, data=data_dir, tasks=named)
     check_shipped_size([*submission.named, None if data_dir is None else f"{data_dir.absolute()}"])
-    if checked.cost.budget_usd is not None:
-        held = held_usd_per_hour(machines, checked, num_workers=submission.workers.num)
-        bound = checked.cost.for_sweep().bound_sentence(held)
-        notes = [*notes, f"budget: {bound}, with disks and addresses; {NOT_COUNTED}"]
-    for note in notes:
-        messages.print(note, soft_wrap=True)
-    return _submitted(machines, submission, keep=keep_cluster, as_json=as_json)
+    state = ask_account(machines, Launcher(machines), is_dry_run=dry_run)
+    plan = plan_launch(machines, checked, _fleet_of(submission), state, notes=notes)
+    return ClusterSweep(plan, machines, submission, keep_cluster, as_json)
 
 
 def resume_on_cluster(
-    run: str | Path,
-    cluster: str | Path,
-    *,
-    budget: str | None = None,
-    deadline: str | None = None,
-    keep_cluster: bool = False,
-    as_json: bool = False,
+    run: str | Path, cluster: str | Path, *, as_json: bool = False, **options: Any
 ) -> SubmittedSweep:
     """Resume a sweep that a cluster ran, on a cluster that is launched for it.
 
     Args:
         run: The run: its local folder or its address.
         cluster: The cluster file.
-        budget: As for `resume`.
-        deadline: As for `resume`.
-        keep_cluster: As for `sweep_on_cluster`.
         as_json: As for `sweep_on_cluster`.
+        options: As for `plan_resume_on_cluster`.
 
     Raises:
         RaysentError: As for `sweep_on_cluster`, or if another cluster works on the run.
+    """
+    planned = plan_resume_on_cluster(run, cluster, as_json=as_json, **options)
+    return _started(planned, is_quiet=as_json)
+
+
+def plan_resume_on_cluster(
+    run: str | Path,
+    cluster: str | Path,
+    *,
+    budget: str | None = None,
+    deadline: str | None = None,
+    accept_bound: bool | None = None,
+    keep_cluster: bool = False,
+    as_json: bool = False,
+) -> ClusterSweep:
+    """Check the resume of a sweep that a cluster ran, as `plan_on_cluster` does.
+
+    Args:
+        run: The run: its local folder or its address.
+        cluster: The cluster file.
+        budget: As for `resume`.
+        deadline: As for `resume`.
+        accept_bound: The setting `cost.accept_bound`; None for the sweep's own.
+        keep_cluster: As for `plan_on_cluster`.
+        as_json: As for `plan_on_cluster`.
+
+    Raises:
+        RaysentError: If an argument is wrong, or another cluster works on the run.
     """
     limits = overrides_of(
         {"budget": ("cost.budget", budget), "deadline": ("cost.deadline", deadline)}
     )
     machines, remote = read_cluster(Path(cluster)), remote_of(Path(run))
+    _check_unused(remote, machines)
+    record = load_record(open_folder(remote))
+    options = [
+        text
+        for limit in limits
+        for text in (f"--{limit.name.rpartition('.')[2]}", str(limit.value))
+    ]
+    is_downloaded = (Path(run) / REMOTE_FILE).is_file()
+    run_folder = Path(run) if is_downloaded else default_run_folder(Path(run).name)
+    space, tasks = with_overrides(record.space, limits), (record.evaluation or {}).get("tasks")
+    submission = _submission(
+        machines, space, run_folder, remote, options, tasks=tasks, is_resumed=True
+    )
+    # What the machine here accepts is not part of the sweep.
+    accepted = overrides_of({"accept_bound": ("cost.accept_bound", accept_bound)})
+    plan = plan_launch(
+        machines,
+        with_overrides(space, accepted),
+        _fleet_of(submission),
+        ask_account(machines, Launcher(machines), is_dry_run=False),
+        started=datetime.datetime.fromtimestamp(record.started, datetime.UTC),
+        spent_usd=spent_usd(open_folder(remote)),
+        accept="--set accept_bound=true",
+    )
+    return ClusterSweep(plan, machines, submission, keep_cluster, as_json)
+
+
+def _started(planned: ClusterSweep, *, is_quiet: bool) -> SubmittedSweep:
+    planned.plan.check()
+    if planned.plan.unanswered:
+        raise ConfigError(planned.plan.unanswered)
+    for line in () if is_quiet else planned.plan.lines():
+        messages.print(line, soft_wrap=True)
+    return planned.start()
+
+
+def _check_unused(remote: str, machines: ClusterFile) -> None:
+    """Refuse a run that another cluster works on."""
     with contextlib.suppress(ArtifactError):  # no sweep was submitted there
         job = read_record(remote)
         is_elsewhere = (job.cluster, job.region) != (machines.name, machines.region)
@@ -191,16 +297,11 @@ def resume_on_cluster(
             raise CloudError(
                 f"{remote}: the cluster '{job.cluster}' works on it; {how_to_continue(remote)}"
             )
-    record = load_record(open_folder(remote))
-    options = [
-        text
-        for limit in limits
-        for text in (f"--{limit.name.rpartition('.')[2]}", str(limit.value))
-    ]
-    place = Path(run) if (Path(run) / REMOTE_FILE).is_file() else default_run_folder(Path(run).name)
-    space, tasks = with_overrides(record.space, limits), (record.evaluation or {}).get("tasks")
-    submission = _submission(machines, space, place, remote, options, tasks=tasks, is_resumed=True)
-    return _submitted(machines, submission, keep=keep_cluster, as_json=as_json)
+
+
+def _fleet_of(submission: Submission) -> FleetSettings:
+    assert submission.fleet is not None
+    return submission.fleet
 
 
 def attach(run: str | Path, *, as_json: bool = False) -> SubmittedSweep:
@@ -316,6 +417,7 @@ def cluster_up(
     *,
     update: bool = False,
     keep: str | None = None,
+    force: bool = False,
     progress: bool = True,
 ) -> str:
     """Launch a cluster on AWS, with its security group, roles and token; a running head is left as it is.
@@ -327,6 +429,7 @@ def cluster_up(
         update: Apply changes to a running head, and restart Ray there.
         keep: How long the head lives without a sweep, such as ``4h``, instead of an hour; its time to live stays its
             limit.
+        force: With `update`, restart Ray although a sweep runs there.
         progress: Whether to show progress on standard error.
 
     Returns:
@@ -335,49 +438,108 @@ def cluster_up(
     Raises:
         RaysentError: With what mends it, if something keeps the cluster from being launched.
     """
-    launcher, seconds = (
-        Launcher(read_cluster(Path(file))),
-        None if keep is None else parse_duration(keep),
-    )
-    launcher.up(update=update, on_line=_say if progress else _silent)
+    seconds = None if keep is None else parse_duration(keep)
+    launcher = Launcher(read_cluster(Path(file)))
+    say = _say if progress else _silent
+    if update and not force:
+        _check_unused_cluster(launcher, "restarts Ray there and ends")
+    is_new = launcher.up(update=update, on_line=say)
     if seconds is not None:
-        until, expires = launcher.keep(seconds)
-        if progress:
-            limit = (
-                f"; its time to live ends it at {expires:%Y-%m-%d %H:%M}"
-                if expires and expires < until
-                else ""
-            )
-            messages.print(
-                f"the head is kept until {until:%Y-%m-%d %H:%M} UTC{limit}", soft_wrap=True
+        _keep(launcher, seconds, progress=progress)
+    elif is_new:
+        try:
+            _keep(launcher, LEASE_S, progress=progress)
+        except CloudError as error:
+            # The lease that the machine wrote at its start holds.
+            say(
+                f"{error}; the head ends itself in {FIRST_LEASE_S / 60:.0f} minutes without a sweep"
             )
     return launcher.cluster.name
 
 
+def _keep(launcher: Launcher, seconds: float, *, progress: bool) -> None:
+    until, expires = launcher.keep(seconds)
+    if not progress:
+        return
+    limit = ""
+    if expires and expires < until:
+        limit = f"; its time to live ends it at {expires:%Y-%m-%d %H:%M}"
+    messages.print(
+        f"without a sweep the head is kept until {until:%Y-%m-%d %H:%M} UTC{limit}", soft_wrap=True
+    )
+
+
+def _check_unused_cluster(launcher: Launcher, what: str) -> None:
+    machines = launcher.account.machines(launcher.name)
+    storage = launcher.cluster.settings.storage
+    reason = refusal_to_end(launcher, machines, storage=storage)
+    if reason:
+        raise CloudError(f"{launcher.cluster.path}: {reason}; --force {what} it all the same")
+
+
 def cluster_down(
-    file: str | Path = _CLUSTER, *, orphans: bool = False, progress: bool = True
+    file: str | Path = _CLUSTER,
+    *,
+    orphans: bool = False,
+    force: bool = False,
+    progress: bool = True,
 ) -> str:
-    """Terminate every machine with a cluster's tag; files on S3 stay.
+    """Terminate every machine with a cluster's tag, unless somebody uses them; files on S3 stay.
+
+    A cluster that was not launched from this computer, and one on which a sweep runs, is refused.
 
     Args:
         file: The cluster file.
         orphans: Terminate instead the machines of any cluster in its region that outlived their time to live.
+        force: End what is in use too, and name it.
         progress: Whether to show progress on standard error.
 
     Returns:
         The cluster's name.
 
     Raises:
-        RaysentError: If AWS refuses.
+        RaysentError: If the machines are in use, or AWS refuses.
     """
     cluster = read_cluster(Path(file))
+    say = _say if progress else _silent
+    launcher = Launcher(cluster)
     if orphans:
-        Account(cluster.region).terminate(
-            [one for one in cluster_status(file).machines if one.is_orphan]
-        )
+        late = [machine for machine in cluster_status(file).machines if machine.is_orphan]
+        _end_orphans(launcher, late, force=force, say=say)
+        return cluster.name
+    if not force:
+        _check_unused_cluster(launcher, "ends")
     else:
-        Launcher(cluster).down(on_line=_say if progress else _silent)
+        for line in ending_lines(launcher.account.machines(cluster.name)):
+            say(line)
+    launcher.down(on_line=say)
     return cluster.name
+
+
+def _end_orphans(
+    launcher: Launcher, late: Sequence[Machine], *, force: bool, say: Callable[[str], object]
+) -> None:
+    """Terminate machines past their time to live, cluster by cluster; those that are in use stay."""
+    kept = []
+    for name in sorted({machine.cluster for machine in late}):
+        machines = [machine for machine in late if machine.cluster == name]
+        head = Head(name, launcher.account.region, account=launcher.account)
+        reason = refusal_to_end(
+            head,
+            machines,
+            storage=launcher.cluster.settings.storage,
+            is_expired=all(machine.expires is not None for machine in machines),
+        )
+        if reason and not force:
+            kept.append(reason)
+            continue
+        for line in ending_lines(machines):
+            say(line)
+        launcher.account.terminate(machines)
+    if kept:
+        raise CloudError(
+            f"{'; '.join(kept)}; their end is not known; --orphans --force ends them all the same"
+        )
 
 
 @dataclass(frozen=True)

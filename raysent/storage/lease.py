@@ -97,6 +97,16 @@ class Lease:
         return json.dumps({**self._holder, "renewal": uuid.uuid4().hex}).encode()
 
 
+def lease_age_s(run: str) -> float | None:
+    """Return the seconds since the process that works on a run in a bucket renewed its lease; None without a lease.
+
+    Raises:
+        ArtifactError: If the object store refuses.
+    """
+    held = get_content(f"{run}/{LEASE_NAME}")
+    return None if held is None else held.age_s
+
+
 @contextlib.contextmanager
 def holding(folder: Path) -> Iterator[Lease]:
     """Hold the lease of a run's folder during the block; a folder that has nothing else after it is removed.
