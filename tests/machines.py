@@ -144,10 +144,12 @@ class LocalTunnel:
 
     Attributes:
         token_file: The file with the head's token.
+        trouble: Why it is unknown whether it runs.
     """
 
     def __init__(self, dashboard: str, token_file: Path) -> None:
         self.token_file, self._dashboard = token_file, dashboard
+        self.trouble = ""
 
     def is_running(self) -> bool | None:
         """Return that this is unknown."""

@@ -74,7 +74,7 @@ class FakeLauncher:
     """
 
     is_alive = True
-    name = "raysent"
+    name, trouble = "raysent", ""
 
     def __init__(
         self,

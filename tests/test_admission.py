@@ -21,6 +21,7 @@ from ray.autoscaler._private.aws.node_provider import AWSNodeProvider
 from ray.autoscaler.node_launch_exception import NodeLaunchException
 
 from raysent.cluster import fleet as fleet_module
+from raysent.cluster import permits as permits_module
 from raysent.cluster.account import Machine
 from raysent.cluster.fleet import (
     AwsMachines,
@@ -43,6 +44,7 @@ from raysent.cost import (
     Prices,
     spare,
 )
+from raysent.cost.refusals import refusal_of
 from raysent.errors import CloudError, ConfigError
 from raysent.sweeps import Layout
 from raysent.sweeps.cost_tracker import CostTracker, spent_usd
@@ -85,6 +87,70 @@ def test_plan_replaces_a_refused_type_and_tries_it_again_later():
         == "g6: InsufficientInstanceCapacity, 40 s ago; g5: MaxSpotInstanceCountExceeded, 38 s ago"
     )
     assert _plan(admission, 1, now_s=311).targets == {"g5": 0, "g6": 1}
+
+
+@pytest.mark.parametrize(
+    ("reason", "refusal"),
+    [
+        ("RequestLimitExceeded: Request limit exceeded.", "again"),
+        ("InternalError: An internal error has occurred", "again"),
+        ("Read timeout on endpoint URL: https://ec2.us-east-1.amazonaws.com/", "again"),
+        ("InsufficientInstanceCapacity: none left", "next"),
+        ("Unsupported: not in this zone", "next"),
+        ("i-1 did not join Ray in 15 minutes", "next"),
+        ("UnauthorizedOperation: You are not authorized", "never"),
+        ("VcpuLimitExceeded: You have requested more", "never"),
+        ("MaxSpotInstanceCountExceeded: Max spot instance count exceeded", "never"),
+        ("InvalidParameterValue: wrong", "never"),
+    ],
+)
+def test_refusals_are_of_three_classes(reason, refusal):
+    """Again soon, the next type, never."""
+    assert refusal_of(reason) == refusal
+
+
+def test_throttling_buys_no_other_type():
+    """Nothing is launched while the cloud has no time; the same type is tried again, later each time."""
+    admission = Admission([SURE, G5, G6], RICH, boot_s=300)
+    now = 0.0
+    for wait in (15, 30, 60, 120, 240, 240):
+        assert _plan(admission, 1, now_s=now).targets == {"sure": 0, "g5": 0, "g6": 1}
+        admission.refused("g6", now_s=now, reason="RequestLimitExceeded: slow down")
+        waiting = _plan(admission, 1, now_s=now + wait - 1)
+        assert waiting.targets == {"sure": 0, "g5": 0, "g6": 0}
+        assert "g6: RequestLimitExceeded: slow down" in waiting.waiting
+        assert "the next launch is tried in 1 s" in waiting.waiting
+        now += wait
+    admission.launched("g6", total=1)
+    admission.refused("g6", now_s=now, reason="RequestLimitExceeded: slow down")
+    assert _plan(admission, 2, now_s=now + 15, running={"g6": 1}).targets["g6"] == 2
+
+
+def test_what_never_heals_is_asked_for_once_and_said():
+    """The next type takes its place; where all are refused so, no machine will ever come."""
+    admission = Admission([G5, G6], RICH, boot_s=300, retry_s=300)
+    _plan(admission, 1)
+    admission.refused("g6", now_s=0, reason="UnauthorizedOperation: no")
+    assert _plan(admission, 1, now_s=9999).targets == {"g5": 1, "g6": 0}
+    assert admission.stuck({}) == ""
+    admission.refused("g5", now_s=9999, reason="InvalidParameterValue: no")
+    assert _plan(admission, 1, now_s=99999).targets == {"g5": 0, "g6": 0}
+    assert admission.stuck({"g5": 1}) == ""
+    assert admission.stuck({}) == (
+        "AWS will launch no machine: g6: UnauthorizedOperation: no; g5: InvalidParameterValue: no"
+    ) or "AWS will launch no machine: g5: InvalidParameterValue: no" in admission.stuck({})
+
+
+def test_a_quota_that_is_used_up_allows_what_ran_then():
+    """Two of three machines run; when one is lost, it is replaced, and no third one is asked for."""
+    admission = Admission([G6], RICH, boot_s=300)
+    _plan(admission, 3)
+    admission.launched("g6", total=2)
+    admission.refused("g6", now_s=0, reason="VcpuLimitExceeded: quota")
+    assert _plan(admission, 3, now_s=999, running={"g6": 2}).targets == {"g6": 2}
+    assert _plan(admission, 3, now_s=1999, running={"g6": 1}).targets == {"g6": 2}
+    admission.launched("g6", total=3)
+    assert _plan(admission, 3, now_s=2999, running={"g6": 2}).targets == {"g6": 2}
 
 
 def test_plan_skips_no_type_for_longer_because_the_clock_was_set_back():
@@ -447,6 +513,79 @@ def test_fleet_writes_permit_and_limits_and_replaces_a_refused_type(tmp_path, mo
     assert _most(tmp_path) == {"g6": 0, "g5": 2}
     fleet.close()
     assert (_most(tmp_path), record.permit()["until"]) == ({"g6": 0, "g5": 0}, 0.0)
+
+
+def test_fleet_is_stuck_where_aws_will_never_launch(tmp_path, monkeypatch):
+    """It says so at the next poll; what an earlier process met is tried again."""
+    monkeypatch.setattr(fleet_module, "joined_instances", set)
+    provider = _Listed()
+    fleet = _fleet(tmp_path, provider)
+    record = Record(tmp_path / "fleet")
+    fleet.machines()
+    fleet.update(Funds(), num_trials=2)
+    for kind in ("g6", "g5"):
+        record.write("refused", kind, reason="UnauthorizedOperation: no")
+    monkeypatch.setattr(provider, "now", record.lines()[-1]["time"] + 1)
+    fleet.update(Funds(), num_trials=2)
+    assert "AWS will launch no machine: " in fleet.stuck
+    provider.now = time.time() + 10
+    again = _fleet(tmp_path, provider)
+    again.machines()
+    again.update(Funds(), num_trials=2)
+    assert again.stuck == ""
+
+
+def test_permits_are_renewed_while_the_cloud_does_not_answer(monkeypatch):
+    """By a thread that asks no cloud, for as long as the last poll allows, and no longer than the process wants."""
+    renewals, now = [], [0.0]
+    monkeypatch.setattr(permits_module.ray, "is_initialized", lambda: True)
+    monkeypatch.setattr(
+        permits_module.ray, "get_runtime_context", lambda: SimpleNamespace(gcs_address="head:1")
+    )
+    monkeypatch.setattr(
+        permits_module,
+        "renew_permit",
+        lambda address, name, machines, *, seconds: renewals.append((machines, seconds)),
+    )
+    permits = permits_module.Permits(clock=lambda: now[0])
+    permits.grant(["i-1"], seconds=0.03, for_s=100.0)
+    _wait_for(lambda: len(renewals) >= 5)  # nothing polls meanwhile
+    assert set(map(str, renewals)) == {str((["i-1"], 0.03))}
+    now[0] = 101.0
+    time.sleep(0.05)
+    renewals.clear()
+    time.sleep(0.05)
+    assert renewals == []
+    permits.grant(["i-2"], seconds=0.03, for_s=100.0)
+    _wait_for(lambda: len(renewals) >= 3)
+    permits.close()
+    time.sleep(0.05)
+    renewals.clear()
+    time.sleep(0.05)
+    assert renewals == []
+
+
+def _wait_for(condition) -> None:
+    until = time.monotonic() + 60
+    while not condition() and time.monotonic() < until:
+        time.sleep(0.01)
+    assert condition()
+
+
+def test_a_budget_that_may_be_spent_meanwhile_renews_no_permit(tmp_path, monkeypatch):
+    """The thread goes on only while what the last poll knew leaves no doubt."""
+    monkeypatch.setattr(fleet_module, "joined_instances", set)
+    provider, granted = _Listed(), []
+    fleet = _fleet(tmp_path, provider)
+    monkeypatch.setattr(
+        fleet._permits, "grant", lambda machines, *, seconds, for_s: granted.append(for_s)
+    )
+    fleet.machines()
+    fleet.update(Funds(), num_trials=0)
+    fleet.update(Funds(spent_usd=94.9, hourly_usd=36.0), num_trials=0)
+    fleet.update(Funds(spent_usd=96.0, hourly_usd=36.0), num_trials=0)
+    fleet.keep()
+    assert granted == [600.0, pytest.approx(10.0), 0.0, 100.0]
 
 
 def test_fleet_keeps_the_cheapest_workers_that_evaluations_need(tmp_path, monkeypatch):

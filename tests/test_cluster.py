@@ -29,6 +29,7 @@ import raysent.cluster.account as account_module
 import raysent.cluster.launcher as launcher_module
 from raysent.cluster import Account, Launcher, read_cluster, read_token
 from raysent.cluster.account import check_inputs, check_ready
+from raysent.cluster.gate import AwsProvider
 from raysent.cluster.launcher import (
     make_token,
     run_process,
@@ -331,18 +332,48 @@ def test_up_protects_token_and_file_and_writes_no_credentials(aws, file):
     written = [
         path.read_bytes()
         for path in launcher.folder.rglob("*")
-        if path.is_file() and path.name != "up.lock"
+        if path.is_file() and path.name not in ("up.lock", "ray.log")
     ]
-    assert len(written) == 4  # token, rendered file, wheel, constraints
+    assert len(written) == 8  # token, rendered file, wheel, constraints, two keys and their names
     assert not any(CANARY.encode() in data for data in written)
     assert token not in launcher.file.read_text()
+
+
+def test_a_cluster_has_keys_of_its_own_and_the_heads_stays_here(aws, file):
+    """Ray copies the workers' key to the head; the head is reached by another one, which only this computer has."""
+    launcher = Launcher(read_cluster(file), run=FakeRay())
+    launcher.up()
+    values = json.loads(launcher.file.read_text())
+    copied = Path(values["auth"]["ssh_private_key"])
+    head_key = Path(values["provider"]["raysent"]["head_key"])
+    assert {copied.parent, head_key.parent} == {launcher.folder}
+    assert copied.read_text() != head_key.read_text()
+    names = {
+        name: kind["node_config"]["KeyName"]
+        for name, kind in values["available_node_types"].items()
+    }
+    assert names["head"].startswith("raysent-raysent-head-")
+    assert {name for kind, name in names.items() if kind != "head"} == {names["spot-g6"]}
+    assert names["spot-g6"].startswith("raysent-raysent-workers-")
+    assert {pair["KeyName"] for pair in aws.describe_key_pairs()["KeyPairs"]} == set(names.values())
+    assert [oct(path.stat().st_mode & 0o777) for path in (copied, head_key)] == ["0o600"] * 2
+    launcher.up()  # uses them again
+    assert json.loads(launcher.file.read_text()) == values
+    provider = AwsProvider.__new__(AwsProvider)
+    runner = {"cluster_name": "raysent", "process_runner": subprocess, "use_internal_ip": False}
+    for is_here in (True, False):
+        provider.provider_config = values["provider"]
+        if not is_here:
+            head_key.unlink()  # as on the head
+        ssh = provider.get_command_runner("", "i-1", values["auth"], **runner)
+        assert ssh.ssh_private_key == str(head_key if is_here else copied)
 
 
 def test_up_raises_the_last_line_of_rays_launcher(aws, file):
     """A failure is an error of one line."""
     launcher = Launcher(read_cluster(file), run=FakeRay(line="Failed to  launch", code=3))
     with pytest.raises(
-        CloudError, match="^raysent: 'ray up' ended with exit code 3: Failed to launch$"
+        CloudError, match="^raysent: 'ray up' ended with exit code 3: Failed to launch; its log: "
     ):
         launcher.up()
 
@@ -551,6 +582,22 @@ def test_policies_are_printed_for_an_administrator(aws, file, raysent):
     shown = json.loads(raysent("cluster", "up", file, "--print-policies").out)
     assert "arn:aws:iam::123456789012:role/raysent-raysent-worker" in json.dumps(shown["head"])
     assert len(shown["worker"]["Statement"]) == 2
+    allowed = json.dumps([statement["Action"] for statement in shown["operator"]["Statement"]])
+    for action in (
+        "ec2:RunInstances",
+        "ec2:TerminateInstances",
+        "ec2:CreateKeyPair",
+        "ec2:CreateSecurityGroup",
+        "ec2:AuthorizeSecurityGroupIngress",
+        "iam:CreateRole",
+        "iam:PassRole",
+        "iam:AddRoleToInstanceProfile",
+        "pricing:GetProducts",
+        "servicequotas:GetServiceQuota",
+        "ssm:GetParameter",
+        "s3:PutObject",
+    ):
+        assert f'"{action}"' in allowed
     assert boto3.client("iam").list_roles()["Roles"] == []
 
 

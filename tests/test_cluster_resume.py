@@ -18,12 +18,14 @@ from submissions import SHIPPED, FakeJobs, FakeLauncher
 from raysent.cluster import submission
 from raysent.cluster.cluster_file import ClusterFile
 from raysent.cluster.following import read_record, write_record
+from raysent.cluster.launch_plan import AccountState
 from raysent.config import parse_yaml
 from raysent.storage import open_folder
 from raysent.sweeps import SweepRecord
 from raysent.sweeps.record import save_record
 from raysent.sweeps.space import parse_space
 
+ACCEPTED = ["--set", "cost.accept_bound=true", "--yes"]
 CORPUS = "The cat sat. The dog ran.\n"
 
 
@@ -75,6 +77,7 @@ def jobs(bucket, monkeypatch, tmp_path):
     monkeypatch.setattr(submission, "Jobs", found)
     monkeypatch.setattr("raysent.pipeline.clusters.Launcher", Launcher)
     monkeypatch.setattr(Launcher, "files", [])
+    monkeypatch.setattr("raysent.pipeline.clusters.ask_account", lambda *_, **__: AccountState())
     monkeypatch.setenv("RAYSENT_CACHE", str(tmp_path / "c"))
     monkeypatch.setattr("raysent.cluster.prices.boto3", SimpleNamespace(client=_no_prices))
     found.client = bucket
@@ -96,13 +99,14 @@ def test_resume_uses_the_files_in_the_bucket(jobs, raysent, tmp_path):
         "home",
         "--set",
         "cost.max_hourly=2.3usd",
+        "--yes",
     )
     assert first.code == 0, first.err
     remote = json.loads(Path("home/remote.json").read_text())["remote"]
     key = remote.removeprefix(f"s3://{BUCKET}/")
     assert f"{key}/shipped/0/text.txt" in keys(jobs.client)
     Path("text.txt").unlink()
-    ran = raysent("resume", "home", "--cluster", "cluster.yaml", "--budget", "9usd")
+    ran = raysent("resume", "home", "--cluster", "cluster.yaml", "--budget", "9usd", "--yes")
     assert ran.code == 0, ran.err
     head = ["python", "-m", "raysent.cluster.head", "--run", remote, "--"]
     assert jobs.commands[1] == [*head, "resume", remote, "--budget", "9usd"]
@@ -115,9 +119,12 @@ def test_resume_uses_the_files_in_the_bucket(jobs, raysent, tmp_path):
 
 def test_resume_accepts_the_address_of_a_run(jobs, raysent):
     """From another computer, results are downloaded to a new folder."""
-    assert raysent("sweep", "toy.yaml", "--cluster", "cluster.yaml", "--run", "home").code == 0
+    assert (
+        raysent("sweep", "toy.yaml", "--cluster", "cluster.yaml", "--run", "home", *ACCEPTED).code
+        == 0
+    )
     remote = json.loads(Path("home/remote.json").read_text())["remote"]
-    ran = raysent("resume", remote, "--cluster", "cluster.yaml")
+    ran = raysent("resume", remote, "--cluster", "cluster.yaml", "--yes")
     assert ran.code == 0, ran.err
     assert jobs.commands[1][4] == remote
     assert "results: runs/home-" in ran.err
@@ -136,15 +143,19 @@ def test_resume_rejects_a_local_run(jobs, raysent):
 
 def test_resume_rejects_a_run_that_another_cluster_works_on(jobs, raysent, monkeypatch):
     """The record of its job stays, by which it is followed and stopped; without a head there the run is resumed."""
-    assert raysent("sweep", "toy.yaml", "--cluster", "cluster.yaml", "--run", "home").code == 0
+    assert (
+        raysent("sweep", "toy.yaml", "--cluster", "cluster.yaml", "--run", "home", *ACCEPTED).code
+        == 0
+    )
     remote, is_running = json.loads(Path("home/remote.json").read_text())["remote"], [True, False]
     write_record(remote, replace(read_record(remote), code=None, cluster="theirs"))
     monkeypatch.setattr("raysent.cluster.launcher.Head.is_running", lambda _: is_running.pop(0))
+    num_launchers = len(Launcher.files)
     ran = raysent("resume", "home", "--cluster", "cluster.yaml")
     assert (ran.code, ran.err) == (
         2,
         f"error: {remote}: the cluster 'theirs' works on it; 'raysent attach {remote}' shows it, 'raysent stop {remote}' "
         "stops it\n",
     )
-    assert (len(Launcher.files), read_record(remote).cluster) == (1, "theirs")
-    assert raysent("resume", "home", "--cluster", "cluster.yaml").code == 0
+    assert (len(Launcher.files), read_record(remote).cluster) == (num_launchers, "theirs")
+    assert raysent("resume", "home", "--cluster", "cluster.yaml", "--yes").code == 0

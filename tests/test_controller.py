@@ -278,6 +278,21 @@ def test_controller_halts_training_when_the_money_is_gone():
     assert controller.is_complete
 
 
+def test_controller_halts_training_when_no_machine_will_ever_come():
+    """Said once, with what kept it from coming; a later session tries again."""
+    events = []
+    write = lambda event, **values: events.append((event, values))  # noqa: E731 - one line says it
+    controller = SweepController(_space(), seed=1, write=write, budget=Budget(limit_usd=10.0))
+    controller.suggest(Funds())
+    controller.halt("AWS will launch no machine: g6: UnauthorizedOperation", Funds())
+    controller.halt("AWS will launch no machine: g6: UnauthorizedOperation", Funds())
+    assert controller.is_halted(Funds())
+    assert controller.suggest(Funds()) is None
+    assert [event for event, _ in events] == ["suggested", "started", "halted"]
+    assert events[-1][1]["by"] == "machines"
+    assert controller.closed.startswith("halted: AWS will launch no machine")
+
+
 def test_controller_abandons_a_trial_without_the_model_of_its_report_as_failed():
     """One that has reported is stopped only if its model is there; one that has not needs none."""
     controller = SweepController(_space(), seed=1, write=lambda *_, **__: None)

@@ -133,7 +133,7 @@ def test_follower_reports_a_cluster_that_ended_before_its_sweep(tmp_path):
         CloudError,
         match="its cluster ended before the sweep did; 'raysent resume .*remote --cluster",
     ):
-        follow_run(run, on_event=print, say=print, cluster=launcher)
+        follow_run(run, on_event=print, say=print, cluster=launcher, wait=lambda _: None)
 
 
 def test_attach_and_stop_reject_a_run_of_this_machine(raysent):

@@ -57,6 +57,7 @@ def aws(monkeypatch, tmp_path):
 @pytest.fixture
 def no_credentials(monkeypatch, tmp_path):
     """No credentials of AWS are found."""
+    monkeypatch.setattr(boto3, "DEFAULT_SESSION", None)  # of an earlier test, with its credentials
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE"):

@@ -205,25 +205,29 @@ def test_submit_returns_why_a_job_did_not_start(tmp_path, monkeypatch):
     [
         (["PENDING", "RUNNING"], None, None),
         (["PENDING", "FAILED"], None, "no package"),
-        (["FAILED"], 2, None),
+        (["FAILED"], 127, "its command ended with exit code 127: sh: python: not found"),
+        (["RUNNING"], None, None),
     ],
 )
 def test_jobs_wait_until_a_command_runs(monkeypatch, statuses, code, failure):
-    """A job whose command ran has an exit code; one whose environment failed has a message."""
+    """A job that has ended is an error with the end of its log; one whose environment failed has a message."""
     from ray.job_submission import JobStatus
 
     class Client:
         def get_job_info(self, name):
-            status = JobStatus(statuses.pop(0))
+            status = JobStatus(statuses.pop(0) if len(statuses) > 1 else statuses[0])
             return SimpleNamespace(
                 status=status, driver_exit_code=code, message="Traceback\nno package\n"
             )
+
+        def get_job_logs(self, name):
+            return "starting\nsh: python: not found\n"
 
     monkeypatch.setattr("raysent.cluster.jobs._POLL_S", 0.0)
     jobs = Jobs.__new__(Jobs)
     jobs._client = Client()
     assert jobs.failure_to_start("job") == failure
-    assert statuses == []
+    assert len(statuses) == 1
 
 
 def test_submit_waits_for_a_new_head(tmp_path, monkeypatch):

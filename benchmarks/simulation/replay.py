@@ -123,7 +123,11 @@ def _report(controller: SweepController, events: Sequence[Event], at: int) -> No
 
 
 def _halt(controller: SweepController, events: Sequence[Event], at: int) -> None:
-    controller.is_halted(Funds(**events[at]["funds"]))
+    event = events[at]
+    if event.get("by") == "machines":
+        controller.halt(event["reason"], Funds(**event["funds"]))
+    else:
+        controller.is_halted(Funds(**event["funds"]))
 
 
 def _end(controller: SweepController, events: Sequence[Event], at: int) -> None:

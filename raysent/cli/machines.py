@@ -51,7 +51,8 @@ def cluster_up(
     print_policies: Annotated[
         bool,
         typer.Option(
-            "--print-policies", help="Print the IAM policies of its machines, and launch nothing."
+            "--print-policies",
+            help="Print the IAM policies of its machines and of who launches it, and launch nothing.",
         ),
     ] = False,
     force: ForceOption = False,

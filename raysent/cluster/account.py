@@ -11,15 +11,19 @@ import functools
 import ipaddress
 import json
 import math
+import os
 import re
 import time
 import urllib.request
+import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
+from pathlib import Path
 from typing import Any
 
 import boto3
+from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 from botocore.parsers import ResponseParserError
 
@@ -35,12 +39,15 @@ from raysent.cluster.policies import (
 )
 from raysent.cost import MARKET_LABEL, TYPE_LABEL
 from raysent.errors import CloudError, ConfigError
+from raysent.storage import storage_errors
 
 _CHECK_IP = "https://checkip.amazonaws.com"
 # Start of the name of a role's policy for what a sweep reads, one for each sweep, beside the one named `raysent`.
 _INPUTS = "raysent-inputs"
 # Seconds until EC2 knows a new instance profile.
 PROFILE_S = 15.0
+# No command waits longer for an answer of AWS.
+PATIENCE = Config(connect_timeout=5, read_timeout=20, retries={"total_max_attempts": 4})
 _ALIVE = ("pending", "running", "stopping", "stopped")
 # Start of an instance type -> AWS's quotas of vCPUs for it: on demand, spot. The last one is for all other types.
 _QUOTAS = {
@@ -145,14 +152,14 @@ class Account:
         self._quotas: dict[str, float | None] = {}
         with aws_errors("AWS"):
             self.ec2, self.iam, self.sts, self.ssm = (
-                boto3.client(service, region_name=region)
+                boto3.client(service, region_name=region, config=PATIENCE)
                 for service in ("ec2", "iam", "sts", "ssm")
             )
 
     @functools.cached_property
     def s3(self) -> Any:
         """The client of S3."""
-        return boto3.client("s3", region_name=self.region)
+        return boto3.client("s3", region_name=self.region, config=PATIENCE)
 
     def account_id(self) -> str:
         """Return the account id.
@@ -168,7 +175,7 @@ class Account:
         if code not in self._quotas:
             self._quotas[code] = None
             with contextlib.suppress(CloudError), aws_errors(f"quota {code}"):
-                client = boto3.client("service-quotas", region_name=self.region)
+                client = boto3.client("service-quotas", region_name=self.region, config=PATIENCE)
                 found = client.get_service_quota(ServiceCode="ec2", QuotaCode=code)
                 self._quotas[code] = float(found["Quota"]["Value"])
         return self._quotas[code]
@@ -223,6 +230,40 @@ class Account:
             "head_profile": head,
             "worker_profile": worker,
         }
+
+    def key_pair(self, name: str, file: Path, cluster: str) -> str:
+        """Return the name of a key pair whose private half is in a file; a new one if AWS or this computer lacks it.
+
+        Args:
+            name: Start of its name.
+            file: The private half, which only the user can read.
+            cluster: The cluster that it is tagged with.
+
+        Raises:
+            CloudError: If AWS returns an error.
+        """
+        named = file.with_suffix(".name")
+        with aws_errors(f"key pair {name}"):
+            if file.exists() and named.exists():
+                key_name = named.read_text(encoding="utf-8").strip()
+                filters = [{"Name": "key-name", "Values": [key_name]}]
+                if self.ec2.describe_key_pairs(Filters=filters)["KeyPairs"]:
+                    return key_name
+            key_name = f"{name}-{uuid.uuid4().hex[:8]}"
+            tags = [{"Key": CLUSTER_TAG, "Value": cluster}]
+            made = self.ec2.create_key_pair(
+                KeyName=key_name,
+                KeyType="ed25519",
+                TagSpecifications=[{"ResourceType": "key-pair", "Tags": tags}],
+            )
+        with storage_errors(file):
+            for path in (file, named):
+                path.unlink(missing_ok=True)
+            handle = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            with os.fdopen(handle, "w") as stream:
+                stream.write(str(made["KeyMaterial"]))
+            named.write_text(key_name, encoding="utf-8")
+        return key_name
 
     def machines(self, cluster: str | None = None) -> list[Machine]:
         """Return the machines with raysent's tag that have not terminated, oldest first.

@@ -20,7 +20,6 @@ import math
 import os
 import threading
 import time
-import uuid
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -35,6 +34,7 @@ from ray._raylet import GcsClient  # type: ignore[attr-defined]
 from raysent.cluster.account import Machine, aws_errors, list_machines
 from raysent.cluster.cluster_file import FLEET_FOLDER, LEASE_FILE, ClusterFile
 from raysent.cluster.gate import LAUNCHED, REFUSED, RELEASED, Record, tag_of
+from raysent.cluster.permits import Permits
 from raysent.cluster.sharing import Sharing
 from raysent.cost import (
     MARKET_LABEL,
@@ -48,9 +48,10 @@ from raysent.cost import (
     parse_duration,
     spare,
 )
-from raysent.cost.budget import ALONE_S, CHECK_S, GRACE_S, LEASE_S, permit_s
-from raysent.errors import CloudError, ConfigError, RaysentError
-from raysent.preemption import DrainError, drain_node, open_nodes, renew_permit
+from raysent.cost.budget import ALONE_S, CHECK_S, GRACE_S, LEASE_S, STALL_S, permit_s
+from raysent.cost.refusals import refusal_of
+from raysent.errors import CloudError, ConfigError
+from raysent.preemption import DrainError, drain_node, open_nodes
 from raysent.reading import parse_json, read_json
 from raysent.storage import write_json, write_text
 from raysent.sweeps import Layout
@@ -407,8 +408,10 @@ class Fleet:
         )
         if not self._admission.types:
             raise ConfigError(_too_small(settings.types, layout))
-        self._permit = uuid.uuid4().hex  # each process of a sweep has a permit of its own
+        self._budget = budget
+        self._permits = Permits()
         self._num_read = 0
+        self._started = clock()
         self._launched: dict[str, tuple[str, float]] = {}
         self._terminated: set[str] = set()
         self._released: dict[str, float] = {}  # name -> when it is terminated
@@ -417,7 +420,7 @@ class Fleet:
         # While trials are evaluated, a thread that charges machines calls `keep` too.
         self._turn = threading.Lock()
         self._read_record()
-        self.waiting = ""
+        self.waiting = self.stuck = ""
 
     @property
     def has_list(self) -> bool:
@@ -455,7 +458,7 @@ class Fleet:
             self._admission.not_joined(
                 Counter(kind for name, kind in names.items() if name not in joined)
             )
-        self._renew(names, seconds=permit_s(self._poll_s))
+        self._renew(names, funds)
         released = Counter(names.pop(name) for name in self._released.keys() & names.keys())
         plan = self._admission.plan(
             now_s=now,
@@ -473,6 +476,9 @@ class Fleet:
             targets, plan.launches, until=now + max(MIN_PERMIT_S, PERMIT_POLLS * self._poll_s)
         )
         self.waiting = plan.waiting
+        self.stuck = (
+            self._admission.stuck(Counter(self._running(now).values())) if num_trials else ""
+        )
         return plan.waiting
 
     def keep(self, num_tasks: int | None = None) -> None:
@@ -489,7 +495,7 @@ class Fleet:
             self._read_record()
             names = self._running(self._clock())
             running = Counter(names.values())
-            self._renew(names, seconds=permit_s(self._poll_s))
+            self._renew(names)
             if num_tasks is not None:
                 self._kept = self._admission.keep(running, num_slots=num_tasks).targets
             targets = {name: min(num, self._kept.get(name, num)) for name, num in running.items()}
@@ -498,10 +504,12 @@ class Fleet:
     def hand_over(self) -> None:
         """Let the machines live until the evaluation has taken them over; it has `HANDOVER_S` for that."""
         self._end_released(math.inf)
-        self._renew(self._running(self._clock()), seconds=HANDOVER_S)
+        self._permits.close()
+        self._permits.renew(self._running(self._clock()), seconds=HANDOVER_S)
 
     def close(self) -> None:
         """Withdraw all permits and let Ray terminate the workers: there is no more work for them."""
+        self._permits.close()
         with self._turn:
             self._is_closed = True
             plan = self._admission.withdraw()
@@ -545,12 +553,18 @@ class Fleet:
                 if due:
                     self._provider.terminate(due)
 
-    def _renew(self, machines: Iterable[str], *, seconds: float) -> None:
-        """Renew the permit of machines: each ends itself without one, as it does if the head does not answer here."""
-        if ray.is_initialized():
-            with contextlib.suppress(RaysentError):
-                address = ray.get_runtime_context().gcs_address
-                renew_permit(address, self._permit, list(machines), seconds=seconds)
+    def _renew(self, machines: Iterable[str], funds: Funds | None = None) -> None:
+        """Renew the permit of machines, now and meanwhile, for as long as the budget is sure to allow.
+
+        Args:
+            machines: Their ids.
+            funds: What the sweep has spent; None where this process does not decide about it.
+        """
+        left_s = HANDOVER_S
+        if funds is not None:
+            due = self._admission.with_in_flight(funds)
+            left_s = min(STALL_S, self._budget.seconds_left(due))
+        self._permits.grant(machines, seconds=permit_s(self._poll_s), for_s=left_s)
 
     def _read_record(self) -> None:
         """Take what the gate has launched, and what the cloud has refused, since the last call."""
@@ -567,9 +581,12 @@ class Fleet:
             self._admission.launched(name, total=total)
         for line in lines[self._num_read :]:
             if line["event"] == REFUSED:
-                self._admission.refused(
-                    line["type"], now_s=float(line["time"]), reason=line["reason"]
-                )
+                # What an earlier process met, as a permission that was missing, may have been mended.
+                is_earlier = float(line["time"]) < self._started
+                if not is_earlier or refusal_of(line["reason"]) == "next":
+                    self._admission.refused(
+                        line["type"], now_s=float(line["time"]), reason=line["reason"]
+                    )
             elif (
                 line["event"] == RELEASED
             ):  # by a process of this sweep that was killed, if not by this one
@@ -605,7 +622,7 @@ class Fleet:
             del late[name]
         for name in late.keys() - self._terminated:
             reason = f"{name} did not join Ray in {JOIN_S / 60:.0f} minutes"
-            self._admission.refused(late[name].node_type, now_s=now, reason=reason)
+            self._admission.refused(late[name].node_type, now_s=now, reason=reason, refusal="next")
             with contextlib.suppress(
                 CloudError
             ):  # tried again at the next poll; the machine also ends itself

@@ -22,7 +22,10 @@ from typing import Any
 
 from raysent.cluster.jobs import SubmittedSweep, download
 from raysent.cluster.launcher import Head
+from raysent.cluster.signs import Signs
+from raysent.cluster.stored_sweep import is_alive
 from raysent.config import Document
+from raysent.cost.budget import LEASE_S
 from raysent.errors import ArtifactError, CloudError, ConfigError, RaysentError
 from raysent.reading import parse_json
 from raysent.redaction import without_secrets_in
@@ -105,9 +108,35 @@ def find_run(name: str, *, new_run: Path) -> StoredRun:
         ArtifactError: If no sweep was submitted there.
     """
     remote = remote_of(name)
-    record = read_record(remote)
+    try:
+        record = read_record(remote)
+    except ArtifactError as error:
+        raise _never_submitted(name, remote) or error from None
     folder = Path(name) if (Path(name) / REMOTE_FILE).is_file() else new_run
     return StoredRun(remote, folder, record)
+
+
+def _never_submitted(name: str, remote: str) -> ArtifactError | None:
+    """Return that the launch for a run never ended, and what it left; None if nothing is known of a launch."""
+    path = Path(name) / REMOTE_FILE
+    if is_remote(name) or not path.is_file():
+        return None
+    values = read_json(path)
+    if not values.get("cluster"):
+        return None
+    head = Head(str(values["cluster"]), str(values.get("region", "us-east-1")))
+    text = f"{remote}: its launch never ended, and no sweep was submitted"
+    try:
+        machines = head.account.machines(head.name)
+    except CloudError as error:
+        return ArtifactError(f"{text}; whether its head runs is not known ({error})")
+    running = next((machine for machine in machines if machine.is_head), None)
+    if running is None:
+        return ArtifactError(f"{text}; no head of the cluster {head.name} runs; start it again")
+    return ArtifactError(
+        f"{text}; the head {running.name} of the cluster {head.name} runs since "
+        f"{running.launched_at:%Y-%m-%d %H:%M} UTC; 'raysent cluster down FILE' ends it"
+    )
 
 
 def follow_run(
@@ -132,12 +161,12 @@ def follow_run(
     """
     head = cluster or _head_of(run)
     try:
-        ended = follow_stored(run.remote, on_event, head, wait=wait)
+        ended = follow_stored(run.remote, on_event, head, job=run.record.job, say=say, wait=wait)
     except KeyboardInterrupt:
         say(f"the sweep continues: {how_to_continue(run.remote)}")
         return SubmittedSweep(INTERRUPTED, is_detached=True)
     head.forget_inputs(Path(run.remote).name)
-    write_json(run.folder / REMOTE_FILE, {"remote": run.remote})
+    write_remote(run.folder, run.remote, cluster=run.record.cluster, region=run.record.region)
     return finished(ended, remote=run.remote, folder=run.folder)
 
 
@@ -153,7 +182,13 @@ def finished(ended: SubmittedSweep, *, remote: str, folder: Path) -> SubmittedSw
 
 
 def follow_stored(
-    remote: str, on_event: Listener, cluster: Head, *, wait: Callable[[float], object] = time.sleep
+    remote: str,
+    on_event: Listener,
+    cluster: Head,
+    *,
+    job: str = "",
+    say: Say = lambda _: None,
+    wait: Callable[[float], object] = time.sleep,
 ) -> SubmittedSweep:
     """Follow the journal that is stored with a run until the sweep ends.
 
@@ -161,30 +196,34 @@ def follow_stored(
         remote: The address of the run.
         on_event: Called with each event of the journal once, and with why trials wait for machines.
         cluster: The head of the sweep's cluster.
+        job: Name of the sweep's job; empty for the one of its record.
+        say: Called with a line where the sweep cannot be read, or its process does not run.
         wait: Waits for a number of seconds.
 
     Raises:
-        CloudError: If the cluster ended before the sweep did.
+        CloudError: If the sweep's process or the cluster ended before the sweep did.
     """
-    read_record(remote)  # what is wrong from the start is an error, what fails later is tried again
+    # What is wrong from the start is an error, what fails later is tried again.
+    record = read_record(remote)
+    signs = Signs(remote, cluster, job or record.job, say=say)
     num_events, waiting = 0, ""
     while True:
-        is_running = cluster.is_running()
-        with contextlib.suppress(ArtifactError):
+        signs.look(has_begun=num_events > 0)
+        try:
             record = read_record(remote)
             for event in list(read_events(_folder(remote)))[num_events:]:
                 num_events += 1
                 on_event(event)
+            signs.has_read()
+        except ArtifactError as error:
+            signs.cannot_read(error)
+        else:
             if record.waiting != waiting:
                 waiting = record.waiting
                 on_event({"event": "waiting", "reason": waiting})
             if record.code is not None:
                 return SubmittedSweep(record.code, tuple(record.lines))
-            if is_running is False:
-                raise CloudError(
-                    f"{remote}: its cluster ended before the sweep did; 'raysent resume {remote} --cluster FILE' "
-                    "continues it"
-                )
+            signs.check()
         wait(POLL_S)
 
 
@@ -199,6 +238,11 @@ def stop_run(run: StoredRun, *, say: Say) -> int | None:
         Its exit code; None if it has not stopped after five minutes.
     """
     code = run.record.code
+    if code is None and is_alive(run.remote) is False:
+        raise CloudError(
+            f"{run.remote}: no process works on it any more, so that nothing can be stopped; its head ends itself "
+            f"within {LEASE_S / 60:.0f} minutes; 'raysent cluster down FILE' ends it now"
+        )
     if code is None:
         ask_to_stop(run.remote)
         say("asked the sweep to stop; it saves its trials first")
@@ -234,6 +278,12 @@ def remote_of(name: str | Path) -> str:
     raise ConfigError(
         f"{name}: is on this machine only; name a run on a cluster, or its s3:// address"
     )
+
+
+def write_remote(folder: Path, remote: str, *, cluster: str, region: str) -> None:
+    """Write into the local folder of a run where it is stored, and by which cluster it is worked on."""
+    values = {"remote": remote, "cluster": cluster, "region": region}
+    write_json(folder / REMOTE_FILE, values)
 
 
 def write_record(remote: str, record: JobRecord) -> None:

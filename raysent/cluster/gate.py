@@ -96,6 +96,19 @@ class LaunchGate:
 class AwsProvider(LaunchGate, AWSNodeProvider):
     """Ray's AWS provider with the gate. It tags machines with what must not be part of Ray's launch hash."""
 
+    def get_command_runner(
+        self, log_prefix: str, node_id: str, auth_config: dict[str, Any], *args: Any, **kwargs: Any
+    ) -> Any:
+        """Return what runs commands on a machine.
+
+        Ray copies the key of `auth` to the head, which reaches the workers by it. The head itself is reached by a key
+        that only the operator's computer has.
+        """
+        head_key = Path(self.provider_config[SECTION].get("head_key", ""))
+        if head_key.is_file():
+            auth_config = {**auth_config, "ssh_private_key": str(head_key)}
+        return super().get_command_runner(log_prefix, node_id, auth_config, *args, **kwargs)
+
     def create_node(self, node_config: dict[str, Any], tags: dict[str, str], count: int) -> Any:
         """Launch machines, the head included, with the tags of the provider's configuration."""
         settings = self.provider_config[SECTION]

@@ -13,6 +13,7 @@ import functools
 import hashlib
 import math
 import os
+import re
 import secrets
 import signal
 import socket
@@ -46,6 +47,13 @@ DASHBOARD_PORT = 8265
 _RAY = (sys.executable, "-m", "ray.scripts.scripts")
 _TUNNEL_S = 60.0
 _LOCK_FILE = "up.lock"
+_COLOURS = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
+# Ray's launcher numbers what it does on a machine: [6/7] Running setup commands.
+_STEP = re.compile(r"\[(\d+)/(\d+)\]\s*([A-Z][^.(\[]*)")
+_STAGES = {
+    "Launched a new head node": "the head is launched; waiting for it",
+    "Ray runtime started": "Ray runs on the head",
+}
 # The clocks of this computer and of AWS may differ by this much.
 _LAUNCH_LAG_S = 120.0
 # The first day of zip files: the same code then gives the same bytes.
@@ -55,7 +63,14 @@ _ENTRY_POINTS = "[console_scripts]\nraysent = raysent.cli:main\n"
 
 
 class Head:
-    """The head of a cluster, as every computer reaches it that has the cluster's token and rendered file."""
+    """The head of a cluster, as every computer reaches it that has the cluster's token and rendered file.
+
+    Attributes:
+        name: Name of the cluster.
+        account: The AWS account.
+        folder: The folder of this computer for the cluster.
+        trouble: Why AWS did not say at the last look whether the head runs; empty if it did.
+    """
 
     def __init__(
         self, name: str, region: str, *, account: Account | None = None, run: Run | None = None
@@ -71,6 +86,7 @@ class Head:
         self.name = name
         self.account = account or Account(region)
         self.folder = user_folder("data") / "clusters" / name
+        self.trouble = ""
         self._run = run or run_process
 
     @property
@@ -124,13 +140,16 @@ class Head:
         return head.launched + _LAUNCH_LAG_S >= since
 
     def is_running(self) -> bool | None:
-        """Return whether the cluster has a head; None if it has no name, or AWS does not answer."""
+        """Return whether the cluster has a head; None if it has no name, or AWS does not answer: `trouble` says why."""
         if not self.name:
             return None
         try:
-            return any(machine.is_head for machine in self.account.machines(self.name))
-        except CloudError:
+            is_running = any(machine.is_head for machine in self.account.machines(self.name))
+        except CloudError as error:
+            self.trouble = str(error)
             return None
+        self.trouble = ""
+        return is_running
 
     def keep(self, seconds: float) -> tuple[datetime.datetime, datetime.datetime | None]:
         """Renew the head's lease.
@@ -224,19 +243,39 @@ class Head:
             "'raysent cluster up FILE' allows the new one"
         )
 
+    @property
+    def log(self) -> Path:
+        """The file with what Ray's launcher prints."""
+        return self.folder / "ray.log"
+
     def _ray(self, arguments: Sequence[str], on_line: Callable[[str], object]) -> None:
-        """Run a command of Ray; its failure is a CloudError with the last line of its output."""
-        last = [""]
+        """Run a command of Ray. Its output goes to `log`; what it does is a line for each stage.
 
-        def receive(line: str) -> None:
-            if line.strip():
-                last[0] = " ".join(line.split())
-            on_line(line)
+        Raises:
+            CloudError: If it fails, with the last line of its output.
+        """
+        last = ""
+        private(self.folder)
+        with storage_errors(self.log), self.log.open("a", encoding="utf-8") as stream:
+            stream.write(f"\n$ ray {' '.join(arguments)}\n")
 
-        code = self._run([*_RAY, *arguments], receive)
+            def receive(line: str) -> None:
+                nonlocal last
+                plain = _COLOURS.sub("", line)
+                stream.write(f"{plain}\n")
+                stream.flush()
+                if plain.strip():
+                    last = " ".join(plain.split())
+                stage = stage_of(plain)
+                if stage:
+                    on_line(f"{self.name}: {stage}")
+
+            if arguments[0] == "up":
+                on_line(f"{self.name}: launching the head; Ray's log: {self.log}")
+            code = self._run([*_RAY, *arguments], receive)
         if code:
             raise CloudError(
-                f"{self.name}: 'ray {arguments[0]}' ended with exit code {code}: {last[0][:300]}"
+                f"{self.name}: 'ray {arguments[0]}' ended with exit code {code}: {last[:300]}; its log: {self.log}"
             )
 
 
@@ -306,7 +345,7 @@ class Launcher(Head):
             self.stays = not owner
             values = {**self._placeholders(owner), **self.account.prepare(self.cluster)}
             self.account.allow_inputs(self.name, sweep, inputs)
-            rendered = self.cluster.render(values)
+            rendered = self._with_keys(self.cluster.render(values))
             if head is not None and not (update or is_left):
                 if _lasting(read_json(self.file)) != _lasting(rendered):
                     on_line(
@@ -334,6 +373,25 @@ class Launcher(Head):
             self._launching_file.unlink(missing_ok=True)
             return self.has_launched
 
+    def _with_keys(self, rendered: dict[str, Any]) -> dict[str, Any]:
+        """Return a rendered file with the cluster's own keys, unless the file names one.
+
+        The key of the head stays on this computer; the head gets the one of the workers, which opens nothing else.
+        """
+        if "ssh_private_key" in rendered["auth"]:
+            return rendered
+        files = {"head": self.folder / "head_key.pem", "workers": self.folder / "workers_key.pem"}
+        names = {
+            who: self.account.key_pair(f"raysent-{self.name}-{who}", file, self.name)
+            for who, file in files.items()
+        }
+        for node_type, kind in rendered["available_node_types"].items():
+            who = "head" if node_type == rendered["head_node_type"] else "workers"
+            kind["node_config"].setdefault("KeyName", names[who])
+        rendered["auth"]["ssh_private_key"] = str(files["workers"])
+        rendered["provider"]["raysent"]["head_key"] = str(files["head"])
+        return rendered
+
     def _placeholders(self, sweep: str) -> Mapping[str, str]:
         return {
             "cluster": self.cluster.name,
@@ -344,6 +402,14 @@ class Launcher(Head):
             "wheel": wheel_name(),
             "ray_version": version("ray"),
         }
+
+
+def stage_of(line: str) -> str:
+    """Return the stage of a launch that a line of Ray's launcher begins; empty if it begins none."""
+    step = _STEP.search(line)
+    if step:
+        return f"stage {step[1]} of {step[2]}: {step[3].strip().lower()}"
+    return next((stage for start, stage in _STAGES.items() if start in line), "")
 
 
 def private(folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""Least-privilege IAM policies of a cluster's machines, as plain JSON values."""
+"""Least-privilege IAM policies of a cluster's machines and of who launches it, as plain JSON values."""
 
 from __future__ import annotations
 
@@ -64,6 +64,65 @@ def head_policy(cluster: ClusterFile, *, account: str) -> Policy:
 def worker_policy(cluster: ClusterFile) -> Policy:
     """Return the policy of a worker: read and write runs below the prefix of the storage."""
     return _policy(*_storage(cluster))
+
+
+def operator_policy(cluster: ClusterFile, *, account: str) -> Policy:
+    """Return the policy of who launches a cluster: `up`, `sweep --cluster`, `attach`, `stop`, `status` and `down`.
+
+    Args:
+        cluster: The cluster.
+        account: The account id.
+    """
+    arn = f"arn:aws:ec2:{cluster.region}:{account}"
+    roles = [
+        f"arn:aws:iam::{account}:role/{role(cluster.name)}" for role in (head_role, worker_role)
+    ]
+    profiles = [role.replace(":role/", ":instance-profile/") for role in roles]
+    return _policy(
+        *_run_instances(cluster, account),
+        *_tag_and_end(cluster, account),
+        _allow("Describe", "ec2:Describe*", "*"),
+        _allow(
+            "SecurityGroupAndKeys",
+            ["ec2:CreateSecurityGroup", "ec2:CreateKeyPair", "ec2:CreateTags"],
+            [f"{arn}:security-group/*", f"{arn}:vpc/*", f"{arn}:key-pair/*"],
+        ),
+        _allow(
+            "OpenToTheOperator",
+            ["ec2:AuthorizeSecurityGroupIngress", "ec2:RevokeSecurityGroupIngress"],
+            f"{arn}:security-group/*",
+            {"StringEquals": {f"aws:ResourceTag/{CLUSTER_TAG}": cluster.name}},
+        ),
+        _allow(
+            "RolesOfTheMachines",
+            [
+                "iam:CreateRole",
+                "iam:TagRole",
+                "iam:PutRolePolicy",
+                "iam:ListRolePolicies",
+                "iam:DeleteRolePolicy",
+                "iam:PassRole",
+            ],
+            roles,
+        ),
+        _allow(
+            "ProfilesOfTheMachines",
+            [
+                "iam:CreateInstanceProfile",
+                "iam:TagInstanceProfile",
+                "iam:GetInstanceProfile",
+                "iam:AddRoleToInstanceProfile",
+            ],
+            profiles,
+        ),
+        # These actions cannot be restricted to single resources.
+        _allow(
+            "PricesQuotasAndImages",
+            ["pricing:GetProducts", "servicequotas:GetServiceQuota", "ssm:GetParameter"],
+            "*",
+        ),
+        *_storage(cluster),
+    )
 
 
 def input_policy(addresses: Sequence[str]) -> Policy:

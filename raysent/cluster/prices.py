@@ -59,7 +59,7 @@ def list_price(instance_type: str, region: str, *, pricing: Any = None) -> Price
         ConfigError: If neither AWS nor the package knows it.
     """
     try:
-        client = pricing or boto3.client("pricing", region_name=LIST_REGION)
+        client = pricing or boto3.client("pricing", region_name=LIST_REGION, config=_PATIENCE)
         usd = on_demand_usd(client, instance_type, region)
         if usd is not None:
             return on_demand_price(usd, source=_ASKED)

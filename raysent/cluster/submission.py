@@ -150,7 +150,7 @@ def _end(launcher: Launcher, job: SweepJob, *, say: Say) -> None:
         else:
             say(f"the cluster stays for {stays_for}, and ends with the last sweep on it")
     elif job.was_submitted and not users.has_asked_jobs:
-        say("its head cannot be asked; it terminates the cluster after the last sweep on it")
+        say("its head cannot be asked; the head terminates the cluster after the last sweep on it")
     else:
         launcher.down(on_line=say)
 
@@ -173,7 +173,7 @@ def submit(cluster: Head, job: SweepJob, *, say: Say) -> SubmittedSweep:
             ended = (
                 SubmittedSweep(1, message=failure)
                 if failure
-                else follow_stored(job.remote, job.on_event, cluster)
+                else follow_stored(job.remote, job.on_event, cluster, job=job.name, say=say)
             )
     except (_ClosedTerminal, KeyboardInterrupt):
         if not job.is_running:

@@ -91,7 +91,7 @@ def refusal_to_end(
     machines: Sequence[Machine],
     *,
     storage: str = "",
-    is_expired: bool = False,
+    are_orphans: bool = False,
     connect: Connect | None = None,
 ) -> str:
     """Return why the machines of a cluster must not be ended by a command without `--force`; empty if they may.
@@ -100,17 +100,16 @@ def refusal_to_end(
         head: The cluster's head.
         machines: Its machines.
         storage: Where its runs are stored.
-        is_expired: Whether all of the machines are past their time to live, whoever launched them.
+        are_orphans: Whether they are past their time to live, or that is unknown: whoever launched them, only a sweep
+            that is alive keeps those whose end is unknown.
         connect: As for `users_of`.
     """
-    if not machines or is_expired:
-        return ""
-    running = next((machine for machine in machines if machine.is_head), None)
-    stranger = "" if running is None else head.stranger(running)
-    if running is None and not head.file.exists():
-        stranger = f"cluster_name: '{head.name}': its machines were not launched from here"
-    users = Users(_tagged_sweeps(head, machines, storage, ""))
-    if not stranger:
+    if are_orphans:
+        machines = [machine for machine in machines if machine.expires is None]
+    stranger = "" if are_orphans else _stranger(head, machines)
+    if stranger or are_orphans:
+        users = Users(_tagged_sweeps(head, machines, storage, ""))
+    else:
         users = users_of(head, machines=machines, storage=storage, connect=connect)
     what = f"{len(machines)} {'machine' if len(machines) == 1 else 'machines'}"
     if users.sweeps:
@@ -118,6 +117,16 @@ def refusal_to_end(
         reason = f"{head.name}: {sweeps} runs on its {what}"
         return f"{reason}; {stranger}" if stranger else f"{reason}; 'raysent stop' stops a sweep"
     return f"{stranger}; it has {what}" if stranger else ""
+
+
+def _stranger(head: Head, machines: Sequence[Machine]) -> str:
+    """Return that a cluster was not launched from this computer; empty if it was, or has no machine."""
+    running = next((machine for machine in machines if machine.is_head), None)
+    if running is not None:
+        return head.stranger(running)
+    if machines and not head.file.exists():
+        return f"cluster_name: '{head.name}': its machines were not launched from here"
+    return ""
 
 
 def ending_lines(machines: Sequence[Machine]) -> list[str]:

@@ -1,6 +1,7 @@
 """Prices, the ledger of spending, and the budget. Plain values; no clock, Ray or network access.
 
 admission.py  which machines may be launched under the budget
+refusals.py   why a cloud refuses to launch a machine, in three classes
 prices.py     the price of a machine, and the prices of a cluster's nodes by their labels
 ledger.py     the append-only record of machine time and of each trial's cost, and its sums
 budget.py     whether the budget admits more work, and how long machines live after what ends them has died

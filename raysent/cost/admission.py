@@ -8,7 +8,9 @@ this fits into the budget for training, at on-demand prices:
 A machine that has not joined Ray ends on its own only after a while if the head dies, and so does the head if the sweep
 dies (`budget.py`): stopping them is counted with that time. A machine whose launch is admitted counts as running
 from that moment, so that the same dollars are not admitted twice. A machine that ends is replaced only by a new
-admission. A type that the cloud refuses is skipped for a while, and the type of the next priority takes its place.
+admission. A type that the cloud has none of is skipped for a while, and the type of the next priority takes its place.
+While the cloud has no time, nothing is launched, so that throttling buys no other type. A type that the cloud will
+never launch is not asked for again (`refusals.py`).
 """
 
 from __future__ import annotations
@@ -18,9 +20,12 @@ from dataclasses import dataclass, field, replace
 
 from raysent.cost.budget import Budget, Funds
 from raysent.cost.prices import MINIMUM_S
+from raysent.cost.refusals import Refusal, is_quota, refusal_of
 
 # How long a type is skipped after the cloud has refused it or its machine has not joined.
 RETRY_S = 300.0
+# How long nothing is launched after the cloud had no time for a request: doubled each time, up to the most.
+BACK_OFF_S, MAX_BACK_OFF_S = 15.0, 240.0
 
 
 @dataclass(frozen=True)
@@ -61,6 +66,9 @@ class _Counts:
     skip_until_s: float = 0.0
     reason: str = ""
     refused_s: float = 0.0
+    # Why it is never asked for again, and how many may run all the same: a quota may allow some.
+    never: str = ""
+    quota: int | None = None
 
     @property
     def num_in_flight(self) -> int:
@@ -140,6 +148,8 @@ class Admission:
         self._alone_s, self._head_usd = alone_s, head_usd
         self._not_joined: Mapping[str, int] = {}
         self._max_machines = max_machines
+        self._wait_s, self._wait_until_s, self._waits_since_s = 0.0, 0.0, 0.0
+        self._wait_reason = ""
         self._counts = {name: _Counts() for name in self.types}
 
     @property
@@ -171,6 +181,8 @@ class Admission:
         """Record how many machines of a type the cloud has launched, over the whole sweep."""
         counts = self._counts.get(name)
         if counts is not None:
+            if total > counts.num_launched:
+                self._wait_s = 0.0
             counts.num_launched = total
             counts.num_admitted = max(counts.num_admitted, total)
 
@@ -178,16 +190,46 @@ class Admission:
         """Record how many machines of each type are billed and have not joined Ray."""
         self._not_joined = dict(counts)
 
-    def refused(self, name: str, *, now_s: float, reason: str) -> None:
-        """Record that the cloud refused a type, or that its machine did not join. Its launches are withdrawn."""
+    def refused(
+        self, name: str, *, now_s: float, reason: str, refusal: Refusal | None = None
+    ) -> None:
+        """Record that the cloud refused a type, or that its machine did not join. Its launches are withdrawn.
+
+        Args:
+            name: The type.
+            now_s: The time, on the caller's clock.
+            reason: Why, as the cloud says it.
+            refusal: The class of the refusal; None for the one of the reason.
+        """
         counts = self._counts.get(name)
-        if counts is not None:
-            counts.num_admitted = counts.num_launched
-            counts.skip_until_s, counts.refused_s, counts.reason = (
-                now_s + self._retry_s,
-                now_s,
-                reason,
-            )
+        if counts is None:
+            return
+        counts.num_admitted = counts.num_launched
+        refusal = refusal or refusal_of(reason)
+        if refusal == "again":
+            self._wait_s = min(MAX_BACK_OFF_S, 2 * self._wait_s or BACK_OFF_S)
+            self._wait_until_s, self._waits_since_s = now_s + self._wait_s, now_s
+            self._wait_reason = f"{name}: {reason}"
+            return
+        if refusal == "never":
+            counts.never = reason
+            counts.quota = None
+        counts.skip_until_s, counts.refused_s, counts.reason = now_s + self._retry_s, now_s, reason
+
+    def stuck(self, running: Mapping[str, int]) -> str:
+        """Return why no machine will ever be launched although none is running; empty while one may be.
+
+        Args:
+            running: Type -> machines that are billed now.
+        """
+        if sum(running.values()) or self.num_in_flight:
+            return ""
+        if not all(counts.never and not counts.quota for counts in self._counts.values()):
+            return ""
+        reasons = {name: counts.never for name, counts in self._counts.items()}
+        return "AWS will launch no machine: " + "; ".join(
+            f"{name}: {reason}" for name, reason in reasons.items()
+        )
 
     def num_left(self, name: str) -> int:
         """Return how many more machines of a type the cloud may launch now."""
@@ -233,6 +275,12 @@ class Admission:
             running: Type -> machines that are billed now.
             is_urgent: Whether the deadline leaves no time for interruptions: on-demand types come first.
         """
+        if self._waits_since_s <= now_s < self._wait_until_s:
+            waiting = (
+                f"{self._wait_reason}, {now_s - self._waits_since_s:.0f} s ago; the next launch is "
+                f"tried in {self._wait_until_s - now_s:.0f} s"
+            )
+            return Plan(self._targets(running), self._launches(), waiting)
         free = num_slots - sum(
             self.types[name].num_slots * num for name, num in running.items() if name in self.types
         )
@@ -253,17 +301,26 @@ class Admission:
                     break
                 self._counts[kind.name].num_admitted += 1
                 free -= kind.num_slots
-        targets = {
+        waiting = self._waiting(reasons, now_s=now_s) if free > 0 else ""
+        return Plan(self._targets(running), self._launches(), waiting)
+
+    def _targets(self, running: Mapping[str, int]) -> dict[str, int]:
+        return {
             name: running.get(name, 0) + self._counts[name].num_in_flight for name in self.types
         }
-        return Plan(
-            targets, self._launches(), self._waiting(reasons, now_s=now_s) if free > 0 else ""
-        )
 
     def _refusal(
         self, kind: MachineType, *, now_s: float, funds: Funds, running: Mapping[str, int]
     ) -> str:
         counts = self._counts[kind.name]
+        if counts.never and is_quota(counts.never):
+            # As many as ran when the quota was used up may run again.
+            num_running = running.get(kind.name, 0)
+            counts.quota = max(counts.quota or 0, num_running)
+            if num_running + counts.num_in_flight >= counts.quota:
+                return counts.never
+        elif counts.never:
+            return counts.never
         if counts.is_skipped(now_s):
             return counts.reason
         if running.get(kind.name, 0) + counts.num_in_flight >= kind.max_machines:

@@ -158,6 +158,11 @@ class Budget:
         return self.max_hourly_usd is None or hourly_usd <= self.max_hourly_usd + 1e-9
 
 
+# A sweep whose process lives and does not poll, as while a cloud does not answer, keeps its machines for this long at
+# most; under a budget only while what the last poll knew leaves no doubt that it covers them (`Budget.seconds_left`).
+STALL_S = 600.0
+
+
 def permit_s(poll_s: float) -> float:
     """Return for how long a permit that is renewed at every poll is valid, in seconds."""
     return max(MIN_PERMIT_S, PERMIT_POLLS * poll_s)

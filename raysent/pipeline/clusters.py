@@ -31,10 +31,11 @@ from raysent.cluster import (
     workers_for,
 )
 from raysent.cluster.fleet import FleetSettings
-from raysent.cluster.following import how_to_continue, read_record, remote_of
+from raysent.cluster.following import how_to_continue, read_record, remote_of, write_remote
 from raysent.cluster.jobs import check_shipped_size
 from raysent.cluster.launch_plan import LaunchPlan, ask_account, plan_launch
 from raysent.cluster.launcher import Head
+from raysent.cluster.policies import operator_policy
 from raysent.cluster.usage import ending_lines, refusal_to_end
 from raysent.config import get_dotted, set_dotted
 from raysent.cost import parse_duration, price_list
@@ -46,7 +47,7 @@ from raysent.evaluation.tasks import resolve_tasks
 from raysent.live import SweepView
 from raysent.pipeline.arguments import SpaceScale, default_run_folder, overrides_of, space_overrides
 from raysent.progress import messages
-from raysent.storage import open_folder, write_json
+from raysent.storage import open_folder
 from raysent.storage.layout import REMOTE_FILE
 from raysent.sweeps import load_record, spent_usd
 from raysent.sweeps.lessons import lesson_overrides
@@ -364,7 +365,7 @@ def _submitted(
     submission = replace(
         submission, options=[*submission.options, *(["--json"] if as_json else [])]
     )
-    write_json(submission.run / REMOTE_FILE, {"remote": submission.remote})
+    write_remote(submission.run, submission.remote, cluster=machines.name, region=machines.region)
     run = partial(run_submission, Launcher(machines), submission, keep=keep)
     return _show(run, submission.space, submission.remote, submission.run, is_quiet=as_json)
 
@@ -464,9 +465,7 @@ def _keep(launcher: Launcher, seconds: float, *, progress: bool) -> None:
     limit = ""
     if expires and expires < until:
         limit = f"; its time to live ends it at {expires:%Y-%m-%d %H:%M}"
-    messages.print(
-        f"without a sweep the head is kept until {until:%Y-%m-%d %H:%M} UTC{limit}", soft_wrap=True
-    )
+    messages.print(f"the head is kept until {until:%Y-%m-%d %H:%M} UTC{limit}", soft_wrap=True)
 
 
 def _check_unused_cluster(launcher: Launcher, what: str) -> None:
@@ -528,7 +527,7 @@ def _end_orphans(
             head,
             machines,
             storage=launcher.cluster.settings.storage,
-            is_expired=all(machine.expires is not None for machine in machines),
+            are_orphans=True,
         )
         if reason and not force:
             kept.append(reason)
@@ -591,7 +590,7 @@ def cluster_status(file: str | Path = _CLUSTER) -> ClusterStatus:
 
 
 def cluster_policies(file: str | Path = _CLUSTER) -> dict[str, Any]:
-    """Return the IAM policies that a cluster's head and workers need.
+    """Return the IAM policies that a cluster's head, its workers and its operator need.
 
     Args:
         file: The cluster file.
@@ -601,7 +600,11 @@ def cluster_policies(file: str | Path = _CLUSTER) -> dict[str, Any]:
     """
     cluster = read_cluster(Path(file))
     account = Account(cluster.region).account_id()
-    return {"head": head_policy(cluster, account=account), "worker": worker_policy(cluster)}
+    return {
+        "head": head_policy(cluster, account=account),
+        "worker": worker_policy(cluster),
+        "operator": operator_policy(cluster, account=account),
+    }
 
 
 def head_price(file: str | Path = _CLUSTER) -> float | None:

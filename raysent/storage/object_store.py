@@ -23,6 +23,9 @@ S3 = "s3://"
 # About ten seconds in total, with exponential backoff.
 MAX_ATTEMPTS = 6
 
+# A request without an answer is repeated after this time; a slow transfer answers all the while.
+CONNECT_S, READ_S = 5, 10
+
 # Larger files are uploaded in parts of this size.
 _PART_BYTES = 64 << 20
 _BLOCK_BYTES = 1 << 20
@@ -257,7 +260,8 @@ def _client(endpoint_url: str, process: int) -> Any:
     del endpoint_url, process  # cache keys; boto3 reads the endpoint itself
     config = botocore.config.Config(
         retries={"mode": "standard", "max_attempts": MAX_ATTEMPTS},
-        connect_timeout=10,
+        connect_timeout=CONNECT_S,
+        read_timeout=READ_S,
         max_pool_connections=32,
     )
     client = boto3.session.Session().client("s3", config=config)

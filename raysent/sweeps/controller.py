@@ -267,6 +267,17 @@ class SweepController:
                 self.closed = f"halted: {reason}"
         return self.closed.startswith("halted")
 
+    def halt(self, reason: str, funds: Funds) -> None:
+        """Stop all training at the next look of `is_halted`: no machine will ever come.
+
+        Args:
+            reason: Why.
+            funds: What the sweep has spent.
+        """
+        if not self.closed.startswith("halted"):
+            self._write("halted", reason=reason, by="machines", **_with_funds(funds))
+            self.closed = f"halted: {reason}"
+
     def abandon(self, metrics_of_model: MetricsOfModel = lambda trial: trial.metrics) -> None:
         """End every trial that has not ended: the budget does not let it continue.
 

@@ -101,6 +101,10 @@ class Fleet(Protocol):
         `tail_s` are the seconds that the longest trial may take once none is left to start: fewer machines stay then.
         """
 
+    @property
+    def stuck(self) -> str:
+        """Why no machine will ever come; empty while one may."""
+
     def keep(self, num_tasks: int | None = None) -> None:
         """Admit no more machines, and keep as many of those that run as so many tasks of one core need.
 
@@ -147,6 +151,8 @@ def connect(
         if waiting != shown[0]:
             shown[0] = waiting
             listener({"event": "waiting", "reason": waiting})
+        if fleet.stuck:
+            controller.halt(fleet.stuck, funds)
 
     update(cost_tracker.funds())
     cost_tracker.with_in_flight = fleet.with_in_flight

@@ -11,7 +11,7 @@ and the decision on it, are one line: in a bucket, each line is an object.
     decision   whether it continues                  trial, index, decision, by (budget, else scheduler), reason, funds
     ended      a trial is over                       trial, status, metrics, seconds, usd, error
     refused    no money or time for another trial    reason, funds
-    halted     no money or time for any training     reason, funds
+    halted     no money, time or machine for training reason, funds, by (machines)
     interrupted  the driver was asked to stop
     completed  every trial has ended                 reason
 """
