@@ -106,6 +106,7 @@ def test_up_renders_a_valid_file_for_rays_launcher(aws, file):
         "external",
         "raysent.cluster.gate.AwsProvider",
     )
+    assert values["provider"]["raysent"].pop("head_key").startswith(str(launcher.folder))
     assert values["provider"]["raysent"] == {
         "folder": "~/raysent-fleet", "time_to_live_s": 86_400, "tags": {"raysent-sweep": "my-novels-1"}
     }  # fmt: skip
