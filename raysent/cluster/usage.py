@@ -100,8 +100,8 @@ def refusal_to_end(
         head: The cluster's head.
         machines: Its machines.
         storage: Where its runs are stored.
-        are_orphans: Whether they are past their time to live, or that is unknown: whoever launched them, only a sweep
-            that is alive keeps those whose end is unknown.
+        are_orphans: Whether they are past their time to live, or that is unknown: then only a sweep
+            that is alive keeps those whose end is unknown, and it does not matter who launched them.
         connect: As for `users_of`.
     """
     if are_orphans:
