@@ -45,8 +45,7 @@ from raysent.progress import format_duration, format_value, messages
 from raysent.redaction import without_secrets
 
 if TYPE_CHECKING:
-    from raysent.cluster import SubmittedSweep
-    from raysent.cluster.launch_plan import LaunchPlan
+    from raysent.cluster import LaunchPlan, SubmittedSweep
     from raysent.pipeline import ClusterSweep, Sweep, SweepEvaluation, SweepPlan, TrainedRun
 
 SubmittedArgument = Annotated[

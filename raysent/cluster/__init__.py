@@ -4,13 +4,18 @@ cluster_file.py  reads `cluster.yaml`, checks it, and fills in its placeholders
 policies.py      IAM policies of its machines
 account.py       its security group, roles and machines in the AWS account; what keeps it from being launched
 fleet.py         the machines of a running sweep: admitted, billed from AWS's list, terminated
+permits.py       permits of machines, renewed by a thread that asks no cloud
 sharing.py       several sweeps on one cluster: which are alive, and which pays for the head
 slurm.py         a sweep as one file for sbatch
 gate.py          Ray's AWS provider with a gate: a worker is launched only if it is admitted
 prices.py        what its machines cost, and how many a sweep may use
+launch_plan.py   the step before money: what a sweep launches and costs at most, and whether it can work
+usage.py         who uses a cluster: asked before anything is ended
 launcher.py      Ray's launcher, the token, and the wheel of the running raysent
 submission.py    a sweep on a cluster that is launched for it
 following.py     a submitted sweep as its stored run describes it, followed and stopped
+signs.py         the signs of life of a sweep that is followed
+stored_sweep.py  whether a submitted sweep is alive, by its stored run
 head.py          what the head runs for a submitted sweep
 jobs.py          commands through Ray's job API; download of results
 """

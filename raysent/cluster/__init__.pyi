@@ -14,6 +14,7 @@ from .jobs import Jobs as Jobs
 from .jobs import SubmittedSweep as SubmittedSweep
 from .jobs import download as download
 from .jobs import ship as ship
+from .launch_plan import LaunchPlan as LaunchPlan
 from .launcher import Head as Head
 from .launcher import Launcher as Launcher
 from .launcher import read_token as read_token
