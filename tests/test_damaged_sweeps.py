@@ -165,7 +165,7 @@ def test_refund_after_an_event_is_no_missing_line(run):
         ),
         ({"usd": "1"}, "usd: must be a finite number; it is '1'"),
         ({"worst_usd_per_hour": -1.0}, "worst_usd_per_hour: must be a number from 0; it is -1.0"),
-        ({"entry": "gift"}, "must be an entry of kind node or trial; it is 'gift'"),
+        ({"entry": "gift"}, "must be an entry of kind node, all or trial; it is 'gift'"),
         ({"node": None}, "node: must be text; it is None"),
     ],
 )

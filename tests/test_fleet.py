@@ -14,7 +14,20 @@ from object_store import CREDENTIALS
 
 from raysent.cluster.prices import LiveSpot
 from raysent.config import parse_yaml
-from raysent.cost import Budget, CostConfig, Funds, Ledger, Prices
+from raysent.cost import (
+    Budget,
+    CostConfig,
+    Funds,
+    Ledger,
+    MachineTime,
+    Prices,
+    bad_entry,
+    bill_of,
+    machine_charges,
+    on_demand_price,
+    own_price,
+    spot_price,
+)
 from raysent.errors import ArtifactError, ConfigError
 from raysent.storage import Lines
 from raysent.sweeps.cost_tracker import CostTracker, read_ledger, spent_usd
@@ -90,13 +103,105 @@ def test_meter_pays_for_each_node_at_its_own_price(tmp_path):
         now[0] = 1800.0
     lines = [line for line in read_ledger(tmp_path) if line["entry"] == "node"]
     of = {name: [line for line in lines if line["node"] == name] for name in there}
-    assert sum(line["usd"] for line in of["head"]) == pytest.approx(0.2 * 2100 / 3600)
-    assert sum(line["usd"] for line in of["worker"]) == pytest.approx(
-        (0.2 * 900 + 0.4 * 600) / 3600
-    )
+    charges = machine_charges(read_ledger(tmp_path))
+    assert charges["head"].usd == pytest.approx(0.2 * 2100 / 3600)
+    assert charges["worker"].usd == pytest.approx((0.2 * 900 + 0.4 * 600) / 3600)
     told = {(line["node"], line["instance_type"], line["market"]) for line in lines}
     assert told == {("head", "m5.xlarge", "on-demand"), ("worker", "g4dn.xlarge", "spot")}
     assert {line["source"] for line in of["worker"]} == {"then", "later"}
+
+
+def test_meter_writes_one_entry_for_all_machines_that_run_on(tmp_path):
+    """A hundred machines for a day fit into 5 MB; the sums at every poll are as of an entry for each machine."""
+    now, num_polls = [0.0], 60
+    listed = {f"i-{number:017x}": number for number in range(100)}
+    config = CostConfig(machines=MACHINES, poll="15s")
+    prices, plain = Prices(config), []
+    spot = spot_price(0.4, on_demand_price(1.0, source="list"), source="history")
+
+    def machines() -> dict[str, MachineTime]:
+        labels = _labels("g5.xlarge", "spot")
+        return {
+            name: MachineTime(labels, now[0], is_open=not (number == 7 and now[0] >= 450))
+            for name, number in listed.items()
+        }
+
+    prices.of = lambda _: spot
+    seen = []
+    with CostTracker(
+        tmp_path, config, nodes=dict, prices=prices, machines=machines, clock=lambda: now[0]
+    ) as cost_tracker:
+        each = Ledger(plain.append, is_listed=True)
+        for now[0] in (75.0 + 15.0 * poll for poll in range(num_polls)):
+            begun = (tmp_path / "ledger.jsonl").stat().st_size
+            for name, machine in machines().items():
+                each.follow(name, spot, machine)
+            assert cost_tracker.funds().spent_usd == pytest.approx(each.spent_usd, abs=1e-6)
+            assert spent_usd(tmp_path) == pytest.approx(each.spent_usd, abs=1e-6)
+            seen.append((tmp_path / "ledger.jsonl").stat().st_size - begun)
+    assert sorted(seen)[num_polls // 2] * 86_400 / 15 < 5e6
+    entries = read_ledger(tmp_path)
+    assert sum(entry["entry"] == "all" for entry in entries) > num_polls // 2
+    bill, other = bill_of(entries), bill_of(plain)
+    assert bill.usd == pytest.approx(other.usd)
+    assert bill.on_demand_usd == pytest.approx(other.on_demand_usd)
+    assert bill.machine_s == pytest.approx(other.machine_s)
+    charges, others = machine_charges(entries), machine_charges(plain)
+    assert charges.keys() == others.keys()
+    for name, charge in charges.items():
+        assert charge.seconds == pytest.approx(others[name].seconds, abs=0.01)
+        assert charge.usd == pytest.approx(others[name].usd, abs=1e-6)
+
+
+@pytest.mark.parametrize("kept", range(1, 8))
+def test_a_crash_between_merged_entries_loses_nothing(tmp_path, kept):
+    """Any whole lines may be all that is left: a resume charges what the cloud's list says, and each machine once."""
+    now = [0.0]
+    config = CostConfig(machines=MACHINES, poll="15s")
+
+    def machines() -> dict[str, MachineTime]:
+        return {
+            name: MachineTime(_labels("g5.xlarge", "on-demand"), now[0]) for name in ("a", "b", "c")
+        }
+
+    given: dict = {"nodes": dict, "machines": machines, "clock": lambda: now[0]}
+    cost_tracker = CostTracker(tmp_path, config, **given).__enter__()
+    for now[0] in (75.0, 90.0, 105.0, 120.0, 135.0, 150.0, 165.0):
+        cost_tracker.funds()
+    path = tmp_path / "ledger.jsonl"
+    lines = path.read_bytes().splitlines(keepends=True)
+    assert any(b'"all"' in line for line in lines)
+    path.write_bytes(b"".join(lines[:kept]))
+    now[0] = 600.0
+    with CostTracker(tmp_path, config, **given) as again:
+        again.funds()
+    bill = bill_of(read_ledger(tmp_path))
+    assert bill.machine_s == pytest.approx(1800, abs=0.02)
+    assert bill.usd == pytest.approx(
+        1800 / 3600 * Prices(config).of(_labels("g5.xlarge", "on-demand")).usd_per_hour
+    )
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"usd": 0.5}, "usd: must be "),
+        ({"num": 2}, "num: must be 3 by the entries before it"),
+        ({"but": ["stranger"]}, "but: must name machines that run; it names 'stranger'"),
+        ({"but": ["a", "a"]}, "but: must be a list of machines, each once"),
+        ({"seconds": "long"}, "seconds: must be a finite number"),
+    ],
+)
+def test_an_entry_for_all_machines_is_checked_against_those_before_it(change, message):
+    """Its sums follow from the machines that are open, and their prices."""
+    entries: list[dict] = []
+    ledger, price = Ledger(entries.append, is_listed=True), own_price(3.6)
+    for name in ("a", "b", "c"):
+        ledger.follow(name, price, MachineTime({}, 60.0))
+    one = {"entry": "all", "seconds": 10.0, "num": 3, "usd": 0.03, "on_demand_usd": 0.03, "but": []}
+    assert bad_entry([*entries, one]) is None
+    place, reason = bad_entry([*entries, one | change])
+    assert (place, message in reason) == (3, True), reason
 
 
 def test_meter_writes_a_line_for_all_machines_at_each_poll(tmp_path, monkeypatch):
@@ -312,7 +417,7 @@ def test_fleet_is_given_the_tail_once_nothing_is_left_to_start():
     """The longest running trial at its own pace; a trial that has ended or has not reported does not count."""
     given: list[float | None] = []
     fleet = SimpleNamespace(
-        update=lambda _, tail_s, **__: given.append(tail_s) or "", with_in_flight=None
+        update=lambda _, tail_s, **__: given.append(tail_s) or "", with_in_flight=None, stuck=""
     )
     trials = [
         _trial(0, index=2),

@@ -11,7 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from raysent.errors import ArtifactError
-from raysent.storage import Lines, append_json_line, read_json_lines, write_json_lines
+from raysent.storage import (
+    Lines,
+    NewLines,
+    append_json_line,
+    open_folder,
+    read_json_lines,
+    write_json_lines,
+)
+from raysent.storage import lines as lines_module
 
 ENTRIES = [{"event": "started", "trial": f"{number:04d}", "text": "é\n{"} for number in range(6)]
 DATA = Path(__file__).parent / "data" / "version_2"
@@ -171,3 +179,58 @@ def test_line_that_the_disk_refuses_leaves_no_half(tmp_path, data, monkeypatch):
         lines.append({"a": 1})
     lines.append({"a": 2})
     assert read_json_lines(path) == [*ENTRIES, {"a": 2}]
+
+
+# -- followed while they grow -----------------------------------------------------------------------------------------
+
+
+def test_new_lines_are_read_once_and_nothing_before_them(tmp_path, monkeypatch):
+    """Of a file on disk only the bytes after the last whole line are read; a torn one is read when it is whole."""
+    path = tmp_path / "journal.jsonl"
+    reader = NewLines(path)
+    assert reader.read() == []
+    lines = Lines(path)
+    lines.append({"number": 0})
+    lines.append({"number": 1}, {"number": 2})
+    assert [entry["number"] for entry in reader.read()] == [0, 1, 2]
+    assert reader.read() == []
+    data = path.read_bytes()
+    lines.append({"number": 3})
+    whole = path.read_bytes()
+    path.write_bytes(b"?" * len(data) + whole[len(data) :][:-5])  # what was read is not read again
+    assert reader.read() == []
+    path.write_bytes(b"?" * len(data) + whole[len(data) :])
+    assert [entry["number"] for entry in reader.read()] == [3]
+    with path.open("ab") as stream:
+        stream.write(b'{"number": 9, "line": 3, "checksum": "0000000000000000"}\n')
+    with pytest.raises(ArtifactError, match="journal.jsonl:4: its checksum is not"):
+        reader.read()
+
+
+def test_new_lines_of_a_bucket_are_listed_after_the_last_one(bucket, monkeypatch):
+    """One request for each look, whatever was read before; a gap is refused."""
+    folder = open_folder("s3://runs/followed")
+    folder.mkdir(parents=True)
+    lines, reader = Lines(folder / "journal.jsonl"), NewLines("s3://runs/followed/journal.jsonl")
+    begins, listed = [], lines_module.list_s3
+    monkeypatch.setattr(
+        lines_module,
+        "list_s3",
+        lambda name, **given: (begins.append(given["after"]), listed(name, **given))[1],
+    )
+    for number in range(3):
+        lines.append({"number": number})
+    assert [entry["number"] for entry in reader.read()] == [0, 1, 2]
+    lines.append({"number": 3})
+    assert [entry["number"] for entry in reader.read()] == [3]
+    assert reader.read() == []
+    assert [begin.rpartition("/")[2] for begin in begins] == [
+        "",
+        "000000002.json",
+        "000000003.json",
+    ]
+    bucket.put_object(Bucket="runs", Key="followed/journal.jsonl/000000005.json", Body=b"{}")
+    with pytest.raises(
+        ArtifactError, match="000000004.json: no such object, but later lines exist"
+    ):
+        reader.read()

@@ -30,18 +30,18 @@ from raysent.errors import ArtifactError, CloudError, ConfigError, RaysentError
 from raysent.reading import parse_json
 from raysent.redaction import without_secrets_in
 from raysent.storage import (
+    NewLines,
     address_of,
     is_remote,
-    open_folder,
     read_json,
     remove,
     without_seal,
+    working_folder,
     write_json,
 )
 from raysent.storage.layout import JOB_FILE, JOURNAL_FILE, REMOTE_FILE, STOP_FILE
 from raysent.storage.object_store import S3, get_content, split_address
 from raysent.sweeps import Listener
-from raysent.sweeps.journal import read_events
 from raysent.sweeps.space import SearchSpace, parse_space
 
 Say = Callable[[str], object]
@@ -206,12 +206,13 @@ def follow_stored(
     # What is wrong from the start is an error, what fails later is tried again.
     record = read_record(remote)
     signs = Signs(remote, cluster, job or record.job, say=say)
+    journal = NewLines(f"{remote}/{JOURNAL_FILE}")
     num_events, waiting = 0, ""
     while True:
         signs.look(has_begun=num_events > 0)
         try:
             record = read_record(remote)
-            for event in list(read_events(_folder(remote)))[num_events:]:
+            for event in journal.read():
                 num_events += 1
                 on_event(event)
             signs.has_read()
@@ -330,8 +331,8 @@ def stop_request(remote: str) -> str:
 
 
 def _folder(remote: str) -> Path:
-    """Return the local folder of a run; of a run in a bucket, only the journal is downloaded."""
-    return open_folder(f"{remote}/{JOURNAL_FILE}").parent
+    """Return the local folder of a run; nothing of a run in a bucket is downloaded."""
+    return working_folder(remote)
 
 
 def _read(remote: str, name: str) -> dict[str, Any]:

@@ -11,13 +11,14 @@ from .config import parse_deadline as parse_deadline
 from .config import parse_duration as parse_duration
 from .config import parse_money as parse_money
 from .ledger import Bill as Bill
-from .ledger import Entry as Entry
 from .ledger import Ledger as Ledger
 from .ledger import MachineTime as MachineTime
 from .ledger import TrialCost as TrialCost
 from .ledger import bad_entry as bad_entry
 from .ledger import bill_of as bill_of
 from .ledger import bill_values as bill_values
+from .merging import Entry as Entry
+from .merging import machine_charges as machine_charges
 from .prices import MACHINES as MACHINES
 from .prices import MARKET_LABEL as MARKET_LABEL
 from .prices import NOT_COUNTED as NOT_COUNTED

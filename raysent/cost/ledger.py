@@ -2,9 +2,10 @@
 
     node   a charged period of a machine       node, instance_type, market, source, seconds, usd_per_hour,
                                                worst_usd_per_hour, attached_usd_per_hour, usd, is_open, why
+    all    the same period of many machines   seconds, num, usd, on_demand_usd, but (`merging.py`)
     trial  a trial from one report to the next trial, node, rung, seconds, usd, steps, steps_lost
 
-Lines are only appended. Spending is the sum of the node lines, so it includes start-up, idle time and lost work.
+Lines are only appended. Spending is the sum of the lines of machines, so it includes start-up, idle time and lost work.
 `Ledger` reads no clock: callers pass times. It restores its state from the lines of earlier sessions. `bill_of`
 returns the sums of all lines: spent, lost to interruptions, and the cost of the same machines on demand.
 """
@@ -17,6 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from raysent.cost.budget import Budget, Funds
+from raysent.cost.merging import ALL, NODE, Entry, OpenMachines
 from raysent.cost.prices import FREE_IF_INTERRUPTED_S, Price
 
 # How `why` starts for an interrupted spot machine, and for a machine that a killed driver left open. Ledgers on disk
@@ -24,8 +26,6 @@ from raysent.cost.prices import FREE_IF_INTERRUPTED_S, Price
 INTERRUPTED, ASSUMED = "taken back", "not closed"
 # Lines store seconds with three digits.
 _ROUNDING_S = 0.002
-
-Entry = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -87,21 +87,17 @@ class Ledger:
             window_s: The longest time that stopping takes.
             is_listed: Whether `follow` will charge every machine by the cloud's list: then nothing is assumed.
         """
-        self.spent_usd = 0.0
-        self._charged: dict[str, tuple[float, float]] = {}
-        self._closed: set[str] = set()
         self.nodes: dict[str, _Node] = {}
         self._write = write
         self._window_s = window_s
-        self._left_open: dict[str, Entry] = {}
+        machines = OpenMachines()
         for entry in past:
-            if entry["entry"] == "node":
-                self._count(
-                    entry["node"], entry.get("seconds", 0.0), entry["usd"], is_open=entry["is_open"]
-                )
-                self._left_open.pop(entry["node"], None)
-                if entry["is_open"]:
-                    self._left_open[entry["node"]] = entry
+            machines.add(entry)
+        self._left_open = dict(machines.last)
+        charges = machines.charges()
+        self._charged = {node: (charge.seconds, charge.usd) for node, charge in charges.items()}
+        self._closed = charges.keys() - self._left_open.keys()
+        self.spent_usd = sum(usd for _, usd in self._charged.values())
         for node, entry in {} if is_listed else self._left_open.items():
             price = _assumed_price(entry)
             why = f"{ASSUMED} by a killed driver: assumed to have run on for as long as stopping takes"
@@ -154,7 +150,7 @@ class Ledger:
         if not machine.is_open and is_closed:
             self.nodes.pop(node, None)
             return  # charged until its end
-        missing_s = max(0.0, max(total_s, price.minimum_s) - seconds)
+        missing_s = _rounded(max(0.0, max(total_s, price.minimum_s) - seconds))
         if missing_s > _ROUNDING_S:
             why = (
                 ""
@@ -235,10 +231,10 @@ class Ledger:
         return Funds(self.spent_usd, hourly * self._window_s / 3600, hourly, elapsed_s).rounded()
 
     def _tick(self, node: str, now_s: float) -> None:
-        seconds = now_s - self.nodes[node].paid_until_s
+        seconds = _rounded(now_s - self.nodes[node].paid_until_s)
         if seconds > 0:
             self._pay(node, seconds)
-            self.nodes[node].paid_until_s = now_s  # only after the line is written
+            self.nodes[node].paid_until_s += seconds  # only after the line is written
 
     def _pay(self, node: str, seconds: float) -> None:
         held = self.nodes[node]
@@ -277,6 +273,11 @@ class Ledger:
         before_s, before_usd = self._charged.get(node, (0.0, 0.0))
         self._charged[node] = before_s + seconds, before_usd + usd
         self.spent_usd += usd
+
+
+def _rounded(seconds: float) -> float:
+    """Return seconds as lines store them; what is rounded off is charged by the next line."""
+    return round(seconds, 3)
 
 
 def _assumed_price(entry: Entry) -> Price:
@@ -352,14 +353,17 @@ class Bill:
 
 def bill_of(entries: Sequence[Entry]) -> Bill:
     """Return the sums of a ledger's lines, which are in the order in which they were written."""
-    nodes = [entry for entry in entries if entry["entry"] == "node"]
+    nodes = [entry for entry in entries if entry["entry"] == NODE]
+    many = [entry for entry in entries if entry["entry"] == ALL]
     costs = tuple(_trial_cost(entry) for entry in entries if entry["entry"] == "trial")
     is_own = all(entry["market"] == "own" for entry in nodes)
     on_demand_usd = sum(entry["seconds"] / 3600 * entry["worst_usd_per_hour"] for entry in nodes)
+    on_demand_usd += sum(entry["on_demand_usd"] for entry in many)
     return Bill(
-        usd=sum(entry["usd"] for entry in nodes),
+        usd=sum(entry["usd"] for entry in (*nodes, *many)),
         on_demand_usd=None if is_own else on_demand_usd,
-        machine_s=sum(entry["seconds"] for entry in nodes),
+        machine_s=sum(entry["seconds"] for entry in nodes)
+        + sum(entry["seconds"] * entry["num"] for entry in many),
         assumed_usd=sum(entry["usd"] for entry in nodes if entry["why"].startswith(ASSUMED)),
         refunded_usd=-sum(min(0.0, entry["usd"]) for entry in nodes),
         lost_usd=sum(cost.lost_usd or 0.0 for cost in costs),
@@ -376,28 +380,32 @@ def bad_entry(entries: Sequence[Entry]) -> tuple[int, str] | None:
     Amounts are finite numbers from 0. The only negative one is the refund of a spot machine that was interrupted in
     its first hour: it closes the machine and is what the machine was charged.
     """
-    charged: dict[str, float] = {}
+    machines = OpenMachines()
     for place, entry in enumerate(entries):
-        reason = _bad_amount(entry) or (
-            _bad_node(entry, charged) if entry["entry"] == "node" else ""
-        )
+        reason = _bad_amount(entry)
+        if not reason and entry["entry"] == NODE:
+            reason = _bad_node(entry, machines)
+        elif not reason and entry["entry"] == ALL:
+            reason = machines.problem(entry)
         if reason:
             return place, reason
+        machines.add(entry)
     return None
 
 
 # Kind of entry -> its amounts.
 _AMOUNTS = {
     "node": ("seconds", "usd", "usd_per_hour", "worst_usd_per_hour"),
+    "all": ("seconds", "usd", "on_demand_usd", "num"),
     "trial": ("seconds", "usd", "steps", "rung"),
 }
-_TEXTS = {"node": ("node", "market", "why"), "trial": ("trial",)}
+_TEXTS = {"node": ("node", "market", "why"), "all": (), "trial": ("trial",)}
 
 
 def _bad_amount(entry: Any) -> str:
     kind = entry.get("entry") if isinstance(entry, dict) else None
     if kind not in _AMOUNTS:
-        return f"must be an entry of kind node or trial; it is {kind!r}"
+        return f"must be an entry of kind node, all or trial; it is {kind!r}"
     missing = next((name for name in _TEXTS[kind] if not isinstance(entry.get(name), str)), None)
     if missing is not None:
         return f"{missing}: must be text; it is {entry.get(missing)!r}"
@@ -413,7 +421,7 @@ def _bad_amount(entry: Any) -> str:
     return ""
 
 
-def _bad_node(entry: Entry, charged: dict[str, float]) -> str:
+def _bad_node(entry: Entry, machines: OpenMachines) -> str:
     node, usd = entry["node"], entry["usd"]
     attached = entry.get("attached_usd_per_hour", 0.0)
     if (
@@ -422,17 +430,14 @@ def _bad_node(entry: Entry, charged: dict[str, float]) -> str:
         or not 0 <= attached < math.inf
     ):
         return f"attached_usd_per_hour: must be a number from 0; it is {attached!r}"
-    before = charged.get(node, 0.0)
-    charged[node] = (
-        before + usd - entry["seconds"] / 3600 * attached if entry.get("is_open") else 0.0
-    )
+    if not isinstance(entry.get("is_open"), bool):
+        return f"is_open: must be true or false; it is {entry.get('is_open')!r}"
     if usd >= 0:
         return ""
     is_refund = (
-        entry["why"].startswith(INTERRUPTED)
-        and entry["market"] == "spot"
-        and not entry.get("is_open")
+        entry["why"].startswith(INTERRUPTED) and entry["market"] == "spot" and not entry["is_open"]
     )
+    before = machines.charge(node).refundable_usd if is_refund else 0.0
     if not is_refund or abs(usd + before) > 1e-6 * max(1.0, before):
         return f"usd: must be a number from 0, or the refund of a machine's {before:.6g}; it is {usd!r}"
     return ""
@@ -454,7 +459,7 @@ def _is_interrupted(entry: Entry) -> bool:
 def _history(entries: Iterable[Entry]) -> Iterable[CostPoint]:
     spent_usd = lost_usd = 0.0
     for entry in entries:
-        if entry["entry"] == "node":
+        if entry["entry"] in (NODE, ALL):
             spent_usd += entry["usd"]
         else:
             lost_usd += _trial_cost(entry).lost_usd or 0.0

@@ -28,6 +28,7 @@ from .lease import Lease as Lease
 from .lease import holding as holding
 from .lease import is_locked as is_locked
 from .lines import Lines as Lines
+from .lines import NewLines as NewLines
 from .lines import append_json_line as append_json_line
 from .lines import read_json_lines as read_json_lines
 from .lines import write_json_lines as write_json_lines
@@ -37,6 +38,7 @@ from .mirror import refresh as refresh
 from .mirror import remove as remove
 from .mirror import remove_folder as remove_folder
 from .mirror import to_uri as to_uri
+from .mirror import working_folder as working_folder
 from .names import MAX_NAME_BYTES as MAX_NAME_BYTES
 from .names import check_name as check_name
 from .names import is_safe_name as is_safe_name

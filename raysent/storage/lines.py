@@ -24,7 +24,8 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import IO, Any
 
@@ -32,10 +33,11 @@ from raysent import reading
 from raysent.errors import ArtifactError
 from raysent.storage.disk import storage_errors
 from raysent.storage.files import write_text
-from raysent.storage.mirror import address_of, line_address, locked
-from raysent.storage.object_store import conditional_put
+from raysent.storage.mirror import address_of, line_address, line_object, locked
+from raysent.storage.object_store import conditional_put, get_content, is_remote, list_s3
 
 _CHECKSUM_DIGITS = 16
+_NUM_CONNECTIONS = 16
 # The end of a line with a checksum: its name, which a flipped bit may have changed, and its digits.
 _END = re.compile(rb', "([^"]*)": "([0-9a-f]{16})"\}$')
 # All of a line was written, but perhaps its newline.
@@ -107,6 +109,67 @@ class Lines:
         self._behind = ""
 
 
+class NewLines:
+    """The entries of a growing file of lines that were not read yet; nothing is read twice.
+
+    On disk the bytes after the last whole line are read, in a bucket the objects after the last one are listed.
+    """
+
+    def __init__(self, name: str | Path) -> None:
+        """Begin before the first line.
+
+        Args:
+            name: The file, or its ``s3://`` address; it need not exist.
+        """
+        self._name = str(name)
+        self._num_lines = self._num_bytes = 0
+        self._before = hashlib.sha256()
+
+    def read(self) -> list[Any]:
+        """Return the entries of the lines that are new.
+
+        Raises:
+            ArtifactError: If a line is not as it was written, or the object store refuses; it is read again.
+        """
+        entries: list[Any] = []
+        lines = self._new_objects() if is_remote(self._name) else self._new_bytes()
+        for line in lines:
+            try:
+                entries += _entries(line, number=self._num_lines, before=self._before)
+            except ValueError as error:
+                if entries:  # those before it first
+                    return entries
+                raise ArtifactError(f"{self._name}:{self._num_lines + 1}: {error}") from None
+            self._before.update(line + b"\n")
+            self._num_bytes += len(line) + 1
+            self._num_lines += 1
+        return entries
+
+    def _new_bytes(self) -> list[bytes]:
+        path = Path(self._name)
+        with storage_errors(self._name):
+            if not path.exists():
+                return []
+            with path.open("rb") as stream:
+                stream.seek(self._num_bytes)
+                *lines, _ = stream.read().split(b"\n")
+        return lines
+
+    def _new_objects(self) -> Iterator[bytes]:
+        after = "" if self._num_lines == 0 else line_object(self._name, self._num_lines - 1)
+        objects = list_s3(f"{self._name}/", kind=ArtifactError, after=after)
+        for number, line_file in enumerate(objects, start=self._num_lines):
+            if line_file.address != line_object(self._name, number):
+                raise ArtifactError(
+                    f"{line_object(self._name, number)}: no such object, but later lines exist; restore it"
+                )
+        with ThreadPoolExecutor(_NUM_CONNECTIONS) as pool:
+            for content in pool.map(get_content, [line_file.address for line_file in objects]):
+                if content is None:
+                    return
+                yield content.data.removesuffix(b"\n")
+
+
 def write_json_lines(path: Path, values: Iterable[Any]) -> None:
     """Write a short file of lines atomically; NaN raises a ValueError."""
     lines = [_line(line_values, number=number) for number, line_values in enumerate(values)]
@@ -152,7 +215,7 @@ def _line(values: Any, *, number: int) -> str:
     return f'{body}, "checksum": "{checksum}"}}\n'
 
 
-def _entries(line: bytes, *, number: int, before: Any, is_plain: bool) -> list[Any]:
+def _entries(line: bytes, *, number: int, before: Any, is_plain: bool = False) -> list[Any]:
     """Return the entries of a line, one unless it is a batch.
 
     Args:

@@ -63,12 +63,25 @@ def open_folder(name: str | Path, *, with_checkpoints: bool = False) -> Path:
     Raises:
         RaysentError: If the address is invalid, the object store refuses, or an object is damaged.
     """
+    folder = working_folder(name)
+    if is_remote(name):
+        refresh(folder, with_checkpoints=with_checkpoints)
+    return folder
+
+
+def working_folder(name: str | Path) -> Path:
+    """Return the local folder of a run, a trial or a model as it is: nothing is downloaded.
+
+    Args:
+        name: Local path or ``s3://`` address; it need not exist.
+
+    Raises:
+        ConfigError: If the address is invalid.
+    """
     if not is_remote(name):
         return Path(name)
     bucket, key = split_address(name)
-    folder = _root() / endpoint().replace(":", "-") / bucket / key
-    refresh(folder, with_checkpoints=with_checkpoints)
-    return folder
+    return _root() / endpoint().replace(":", "-") / bucket / key
 
 
 def address_of(path: Path) -> str:
@@ -185,7 +198,12 @@ def refresh(folder: Path, *, with_checkpoints: bool = False) -> None:
 def line_address(path: Path, number: int) -> str | None:
     """Return the address of a line of an append-only file, counted from 0, or None if the file is in no bucket."""
     address = remote_address(path)
-    return None if address is None else f"{address}/{number:09d}.json"
+    return None if address is None else line_object(address, number)
+
+
+def line_object(address: str, number: int) -> str:
+    """Return the address of a line of the append-only file at an address, counted from 0."""
+    return f"{address}/{number:09d}.json"
 
 
 def _inside(item: RemoteObject, address: str) -> str:

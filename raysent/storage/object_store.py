@@ -77,19 +77,27 @@ def split_address(address: str | Path) -> tuple[str, str]:
     return bucket, key
 
 
-def list_s3(address: str, *, kind: type[RaysentError] = DataError) -> list[RemoteObject]:
+def list_s3(
+    address: str, *, kind: type[RaysentError] = DataError, after: str = ""
+) -> list[RemoteObject]:
     """Return the objects at `address` and below it, sorted by address.
 
     Args:
         address: An ``s3://`` address.
         kind: Class of the error to raise.
+        after: Only objects whose addresses come after this one; empty for all.
 
     Raises:
         RaysentError: If the bucket is missing or not readable.
     """
     bucket, _, prefix = address.removeprefix(S3).partition("/")
     with s3_errors(address, kind=kind):
-        pages = s3_client().get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix)
+        begin = {"StartAfter": after.removeprefix(f"{S3}{bucket}/")} if after else {}
+        pages = (
+            s3_client()
+            .get_paginator("list_objects_v2")
+            .paginate(Bucket=bucket, Prefix=prefix, **begin)
+        )
         listed = [item for page in pages for item in page.get("Contents", [])]
     folder = prefix if prefix.endswith("/") or not prefix else prefix + "/"
     return sorted(

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from raysent.cost import Budget, CostConfig, Entry, Funds, Ledger, MachineTime, Prices, bad_entry
+from raysent.cost.merging import ALL, NODE, OpenMachines, merged
 from raysent.errors import ArtifactError, BudgetError, RaysentError
 from raysent.storage import Lines, address_of, read_json, read_json_lines, with_seal
 from raysent.storage.layout import LEDGER_FILE
@@ -81,6 +82,10 @@ class CostTracker:
         self._steps = _sums(past, "steps")
         self._steps_lost = _sums(past, "steps_lost")
         self._machines = machines
+        # The machines by what is written; what is collected comes after it.
+        self._written = OpenMachines()
+        for entry in past:
+            self._written.add(entry)
         with self._one_line():
             self.ledger = Ledger(
                 self._append, past=past, window_s=config.window_s, is_listed=machines is not None
@@ -212,7 +217,10 @@ class CostTracker:
         if not self._collected:
             return
         if self._owed is None:
-            self._lines.append(*self._collected)
+            entries = merged(self._collected, self._written)
+            self._lines.append(*entries)
+            for entry in entries:
+                self._written.add(entry)
         else:
             self._owed += self._collected
         self._collected = []
@@ -318,7 +326,7 @@ def check_ledger(folder: Path, events: Iterable[Event]) -> None:
     """
     seen_usd = max((_seen_usd(event) for event in events), default=0.0)
     charged_usd = sum(
-        max(0.0, entry["usd"]) for entry in read_ledger(folder) if entry["entry"] == "node"
+        max(0.0, entry["usd"]) for entry in read_ledger(folder) if entry["entry"] in (NODE, ALL)
     )
     if charged_usd < seen_usd - _ROUNDING_USD * max(1.0, seen_usd):
         raise ArtifactError(
@@ -335,7 +343,7 @@ def _seen_usd(event: Event) -> float:
 
 def machines_usd(entries: Iterable[Entry]) -> float:
     """Return what the machines of a ledger's lines have cost."""
-    return float(sum(entry["usd"] for entry in entries if entry["entry"] == "node"))
+    return float(sum(entry["usd"] for entry in entries if entry["entry"] in (NODE, ALL)))
 
 
 def _sums(entries: Iterable[Entry], name: str) -> dict[str, int]:
