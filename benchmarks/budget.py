@@ -3,8 +3,9 @@
     python -m benchmarks.budget [--sweeps 500] [--seed 0] [--processes 1] [--json]
 
 Each scenario simulates whole sweeps with the real controller, planner of launches, scheduler, budget and ledger, on
-machines that are refused, fail in their set-up, never join and are interrupted, with the times of the shipped
-`cluster.yaml` and of `raysent.cost.budget`. Drivers are killed in most sweeps, half of them with their head. Almost
+machines that are refused (for lack of machines, of time, and of quota), fail in their set-up, never join and are
+interrupted, with the times of the shipped `cluster.yaml` and of `raysent.cost.budget`. Drivers are killed in most sweeps,
+half of them with their head. Almost
 a third of the machines take two to ten minutes to stop, and the cloud refuses one in five orders to end a machine. In
 half of the sweeps trials take so long that the budget ends them. The bound is the larger of 2 % of the budget and ten
 minutes of the machines that are held.
@@ -31,13 +32,16 @@ cost: {usd_per_hour: 0.526, trial: 30m}
 """
 # The head and the disks of the shipped cluster.yaml.
 HEAD, REGION, DISK_GIB = "m5.xlarge", "us-east-1", 150
-# Killed drivers, heads that die with them, machines that take this long to stop, refused orders to end one.
+# Killed drivers, heads that die with them, machines that take this long to stop, refused orders to end one, and
+# launches that are throttled or beyond the quota.
 FAULTS: dict[str, Any] = {
     "kill_share": 0.7,
     "head_share": 0.5,
     "slow_share": 0.3,
     "slow_s": (120.0, 600.0),
     "refused_share": 0.2,
+    "throttled_share": 0.15,
+    "quota_share": 0.03,
 }
 # Name -> market, dollars an hour of a machine, machines at the same time, budget in dollars.
 SCENARIOS: dict[str, tuple[MarketChoice, float, int, float]] = {

@@ -314,6 +314,16 @@ class Machines:
             and self._generator.random() < self._scenario.refused_share
         )
 
+    def launch_refusal(self) -> str:
+        """Draw why the cloud refuses a launch, whatever machines it has; empty if it does not."""
+        throttled, quota = self._scenario.throttled_share, self._scenario.quota_share
+        if throttled + quota <= 0:
+            return ""
+        draw = self._generator.random()
+        if draw < throttled:
+            return "RequestLimitExceeded: Request limit exceeded."
+        return "VcpuLimitExceeded: You have requested more" if draw < throttled + quota else ""
+
     def _bill(self, machine: Machine, end_s: float, *, is_interrupted: bool = False) -> None:
         """Add the bill of a machine that has ended."""
         seconds = max(machine.price.minimum_s, end_s - machine.start_s)

@@ -344,7 +344,12 @@ class Simulator:
                 delay_s = self._generator.uniform(*LAUNCH_S) if self._is_cloud else 0.0
                 self._schedule(delay_s, self._launch, name)
         if plan.waiting:
-            if self._budget.refusal(self._funds(), need_usd=self._least_usd()):
+            stuck = self._admission.stuck(self._machines.running_types())
+            if stuck:
+                self._faults["no machine can come"] += 1
+                self._controller.halt(stuck, self._funds())
+                self._is_halted = True
+            if stuck or self._budget.refusal(self._funds(), need_usd=self._least_usd()):
                 self._finish_if_done(no_more=True)
             self._schedule(RETRY_S, self._start_machines)
 
@@ -356,6 +361,12 @@ class Simulator:
         """Launch a machine, as the gate and the cloud do: only if its admission was not withdrawn, or refuse it."""
         self._in_flight[name] -= 1
         if self._admission.num_left(name) < 1:
+            return
+        refusal = self._machines.launch_refusal() if self._is_cloud else ""
+        if refusal:
+            self._faults[f"launch refused: {refusal.partition(':')[0]}"] += 1
+            self._admission.refused(name, now_s=self._now, reason=refusal)
+            self._start_machines()
             return
         found = self._machines.offer(name, self._now)
         if found is None:

@@ -52,6 +52,8 @@ class Scenario:
         slow_share: Fraction of machines that take long to stop.
         slow_s: The shortest and the longest time that those take, in seconds.
         refused_share: Fraction of the orders to end a machine that the cloud refuses.
+        throttled_share: Fraction of the launches for which the cloud has no time.
+        quota_share: Fraction of the launches that the account's quota does not allow.
     """
 
     usd_per_hour: float
@@ -69,6 +71,8 @@ class Scenario:
     slow_share: float = 0.02
     slow_s: tuple[float, float] = (60.0, 300.0)
     refused_share: float = 0.0
+    throttled_share: float = 0.0
+    quota_share: float = 0.0
 
 
 def scenario_for(
