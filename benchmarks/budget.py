@@ -4,11 +4,10 @@
 
 Each scenario simulates whole sweeps with the real controller, planner of launches, scheduler, budget and ledger, on
 machines that are refused (for lack of machines, of time, and of quota), fail in their set-up, never join and are
-interrupted, with the times of the shipped `cluster.yaml` and of `raysent.cost.budget`. Drivers are killed in most sweeps,
-half of them with their head. Almost
-a third of the machines take two to ten minutes to stop, and the cloud refuses one in five orders to end a machine. In
-half of the sweeps trials take so long that the budget ends them. The bound is the larger of 2 % of the budget and ten
-minutes of the machines that are held.
+interrupted, with the times of the shipped `cluster.yaml` and of `raysent.cost.budget`. Drivers are killed in most
+sweeps, half of them with their head. Almost a third of the machines take two to ten minutes to stop, and the cloud
+refuses one in five orders to end a machine. In half of the sweeps trials take so long that the budget ends them. The
+bound is the larger of 2 % of the budget and ten minutes of the machines that are held.
 """
 
 from __future__ import annotations
