@@ -288,6 +288,14 @@ DataOption = Annotated[
         help="Task files in SentEval's layout.  [default: the embedded tasks]",
     ),
 ]
+WithOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--with",
+        metavar="NAME|FOLDER",
+        help="A pretrained encoder that takes part in the answer; by default one that this machine has; none for none.",
+    ),
+]
 TasksOption = Annotated[
     list[str] | None,
     typer.Option(

@@ -34,6 +34,7 @@ from raysent.cli.options import (
     SpaceArgument,
     SpaceOrNone,
     TasksOption,
+    WithOption,
     YesOption,
     arguments_of,
     opened_name,
@@ -73,6 +74,7 @@ def sweep(
         ),
     ] = None,
     data: DataOption = None,
+    pretrained: WithOption = None,
     overrides: SetOption = None,
     seed: SeedOption = None,
     address: AddressOption = None,
@@ -83,7 +85,8 @@ def sweep(
 ) -> None:
     """Search a space; then evaluate, combine and report.
 
-    With --task alone: all families, on the text of the table's own training rows, for ten minutes.
+    With --task alone: the best of a pretrained encoder, TF-IDF and their combinations, without training. With --corpus
+    too: all families of encoders, for ten minutes.
 
     Trains many runs and stops poor ones early; then evaluates the best trials on tasks, combines them into an
     ensemble, and writes a report. --set takes any name of a run (training.batch_size), of limits, cost and evaluation
@@ -98,6 +101,8 @@ def sweep(
         "tasks": split_names(tasks),
         **settings,
     }
+    if pretrained is not None:
+        given["pretrained"] = split_names(pretrained)
     given |= arguments_of(
         raysent.plan_on_cluster if cluster is not None else raysent.sweep, overrides
     )
@@ -127,6 +132,7 @@ def sweep(
             return
         checked = planned.space
         kept = ("address", "track", "progress", "data", "tasks", "labels")
+        # The plan's space has every other setting already.
         given = {name: value for name, value in given.items() if name in kept} | {
             "run": run or planned.folder
         }
@@ -386,6 +392,12 @@ def _print_plan(plan: SweepPlan) -> None:
     from raysent.training import describe, show_bytes
 
     values, space = plan.values(), plan.space
+    if not space.limits.trials:
+        results.print(f"{space.name}: trains nothing, into {values['run']}", soft_wrap=True)
+        results.print(f"tasks: {', '.join(plan.tasks) or 'none'}", soft_wrap=True)
+        for line in fitted_lines(space):
+            results.print(line, soft_wrap=True)
+        return
     base = space.config(space.first_params())
     unit = "pairs" if base.source is base.pairs else "sentences"
     limit = f", at most {space.limits.time}" if space.limits.time else ""
@@ -418,6 +430,8 @@ def _print_plan(plan: SweepPlan) -> None:
 
 def _print_estimate(plan: SweepPlan) -> None:
     expected, cost = plan.estimate, plan.space.cost
+    if expected is None:
+        return
     rows = [("hours", *(f"{value:.2f}" for value in expected.hours))]
     rows += [("dollars", *(usd(value) for value in expected.usd))] if cost.is_priced else []
     results.print()
@@ -469,7 +483,8 @@ def _print_sweep(ended: Sweep, *, as_json: bool) -> int:
         }
         print_json({**_values(ended), **after})
     else:
-        _print_leaderboard(ended)
+        if trials:
+            _print_leaderboard(ended)
         if evaluation.stopped:
             messages.print(evaluation.stopped, soft_wrap=True)
         elif evaluation.result is None and not ended.answers:
@@ -489,7 +504,7 @@ def _sweep_code(ended: Sweep, evaluation: SweepEvaluation) -> int:
     """Return the exit code of a sweep that has come to its end, and say in a line where it has trained nothing."""
     trials = ended.recorded.trials
     why = ""
-    if not any(trial.reports for trial in trials):
+    if ended.space.limits.trials and not any(trial.reports for trial in trials):
         why = ended.closed or "every trial failed before its first report"
     elif evaluation.left_out and not evaluation.num_members:
         why = "no trial has left a whole model"

@@ -84,6 +84,12 @@ def main_language(texts: Iterable[str]) -> str:
     return max(found, key=lambda code: (found[code], code)) if found else "en"
 
 
+def language_of_texts(texts: Sequence[str]) -> str:
+    """Return the code of the language of most of a sample of texts, which may be short."""
+    sample = texts[:: max(1, len(texts) // _NUM_SAMPLED)]
+    return main_language(text[:_READ] for text in sample)
+
+
 def unspaced_language(texts: Sequence[str]) -> str | None:
     """Return the language of most of a sample of texts if it writes no blanks between words, else None."""
     sample = [text[:_READ] for text in texts[:: max(1, len(texts) // _NUM_SAMPLED)]]

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from raysent.config import StrictModel
+from raysent.ensembles.methods import ANSWER
 from raysent.evaluation.baselines import LEXICAL, RANKING, is_baseline, is_free, shown_name
 from raysent.evaluation.bootstrap import BootstrapEstimate, Interval
 from raysent.evaluation.records import LEARNED, LEARNED_NOTE
@@ -29,12 +30,18 @@ _SMALL_POINTS = 2.0
 _FASTER = 1.5
 
 
+CandidateKind = Literal["lexical", "pretrained", "free", "baseline", "trained"]
+
+
 class Candidate(StrictModel):
     """What could be taken on a task.
 
     Attributes:
         members: Names of the models that it needs; one for a model alone.
         method: How they are combined.
+        kind: What it is made of: TF-IDF; pretrained encoders as they are; several of what needs no training; what
+            trials are compared with; or trials, alone or with others. None in files of earlier versions.
+        log_loss: In nats, of the rows that choose; None for ratings and queries.
         validation: Score of the rows that train, each predicted out of fold, or of the queries of dev, in percent.
         test: Score of the test rows or queries.
         interval: 95 % bootstrap interval of `test`.
@@ -46,13 +53,22 @@ class Candidate(StrictModel):
 
     members: tuple[str, ...]
     method: str
+    kind: CandidateKind | None = None
     validation: float
+    log_loss: float | None = None
     test: float
     interval: Interval
     behind: BootstrapEstimate
     encode_ms: float
     num_bytes: int
     learned: bool = False
+
+    @property
+    def is_trained(self) -> bool:
+        """Whether a trial is part of it."""
+        if self.kind is None:
+            return not is_baseline(self.members[0])
+        return self.kind == "trained"
 
     @property
     def title(self) -> str:
@@ -62,11 +78,9 @@ class Candidate(StrictModel):
         names = [shown_name(name) for name in self.members]
         if len(names) > _SHOWN_MEMBERS:
             names = [*names[: _SHOWN_MEMBERS - 1], f"{len(names) - _SHOWN_MEMBERS + 1} more"]
-        return (
-            " + ".join(names)
-            + ("" if len(self.members) == 1 else f" ({self.method})")
-            + LEARNED * self.learned
-        )
+        shows_method = len(self.members) > 1 and self.method != ANSWER
+        method = f" ({self.method})" if shows_method else ""
+        return " + ".join(names) + method + LEARNED * self.learned
 
 
 class Answer(StrictModel):
@@ -82,6 +96,8 @@ class Answer(StrictModel):
         simplest: The place of the simplest thing that could be taken; None where no TF-IDF or BM25 was scored.
         majority: The place of the most frequent class; None for ratings and queries.
         over_majority: The best candidate's validation score minus that of the most frequent class; paired.
+        gain: By how much the answer's log loss on the rows that choose is below that of the simplest, in nats a row.
+        num_chosen: The number of rows that chose.
         candidates: All that was scored, by falling validation score; last what fewer rows can score, as it learned from
             the others.
     """
@@ -96,6 +112,8 @@ class Answer(StrictModel):
     over_majority: BootstrapEstimate | None
     candidates: tuple[Candidate, ...]
     num_dev: int | None = None
+    gain: BootstrapEstimate | None = None
+    num_chosen: int | None = None
 
     @property
     def answer(self) -> Candidate:
@@ -146,11 +164,13 @@ class Answer(StrictModel):
         others = [one for one in alone if one not in lexical]
         if self.ranks:
             return [one for one in (*lexical, *others[:1]) if one is not self.answer]
+        pretrained = [one for one in others if one.kind == "pretrained"]
         untrained = [one for one in others if is_free(one.members[0])]
-        trained = [one for one in others if not is_baseline(one.members[0])]
+        trained = [one for one in others if one.is_trained]
         majority = [] if self.majority is None else [self.candidates[self.majority]]
         # Two candidates may hold the same member alone.
-        found = {one.title: one for one in (*majority, *lexical, *untrained[:1], *trained[:1])}
+        simple = (*majority, *lexical, *pretrained[:1], *untrained[:1], *trained[:1])
+        found = {one.title: one for one in simple}
         return [one for title, one in found.items() if title != self.answer.title]
 
     @property
@@ -182,6 +202,8 @@ class Answer(StrictModel):
             )
         elif beside:
             scored += f": {_signed(beside[0].behind)}, so {_verdict(found, beside[0])}"
+        if self.gain is not None and self.gain.interval[0] <= 0:
+            scored += f"; on the {self.num_chosen:,} rows that chose, its gain in log loss is not beyond chance"
         if self.over_majority is not None and self.over_majority.interval[0] <= 0:
             scored += (
                 "; on validation no model is better than the most frequent class by an interval"

@@ -1,15 +1,18 @@
 """The one model to take on a task: chosen among everything that was scored on it, and saved as an ensemble.
 
 Candidates are the most frequent class, every model alone, trained or not, a soup of trials that began with one model,
-and combinations: of the lexical models, of what needs no training, of the trials, of both, and of everything, each by
-the base rule and by what fits weights of so few or so many rows (see `lexical_method`). The best candidate has the
-highest score of out-of-fold predictions in the task's own metric, of equals the lowest log loss. The first of many is
-partly the luckiest, so the combination of what needs no training and the best trial is taken unless the best candidate
-is above it by a paired interval. Measured on eight tables with 32, 100, 300 and 1,000 labels, five of them with vectors
-that know their words, against the better of two TF-IDF on the test rows: -0.0, +0.0, +1.4 and +0.9 points; the best
-candidate alone -1.0, -0.9, +0.7 and +0.7. A soup is no part of what is taken first, as nothing was measured with one.
-Nor is a model that learned the task's labels, where others were trained: rows that it learned from cannot choose it.
-The others are fitted and chosen by all rows, and compared with what has it by those that it did not learn from.
+and combinations: of the lexical models, of what needs no training, of that and the best trial, of that and all trials,
+and of the trials. A combination is the method `answer`: a pool of log-probabilities that leans to what is known to be
+good elsewhere, and the more so the fewer the rows: to the pretrained encoder where one reads the language of the text,
+else to TF-IDF of parts of words.
+
+Where rows cannot decide, the order comes from what holds elsewhere. First stands the encoder, or TF-IDF, alone; then
+the combination of what needs no training, with the best trial, and with all trials: each takes the place of the one
+before it if its log loss of out-of-fold predictions is lower. Anything else, such as one trial alone, has to be better
+by a standard error of the paired difference, of fifty rows or more. Before they are compared, predictions are scaled so
+that their probabilities are true. Of rated pairs the correlation decides, and its interval. A model that learned the
+task's labels is no part of it where others were trained: rows that it learned from cannot choose it. The others are
+fitted and chosen by all rows, and compared with what has it by those that it did not learn from.
 
 The most frequent class is taken where no candidate is above it by a paired interval, in the metric or the log loss, of
 a few hundred rows or more: fewer show no difference that is there. The rows that choose are those that train; test rows
@@ -21,7 +24,8 @@ folder can be moved alone. `RUN/encoder` is the best single model that has vecto
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+import math
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
@@ -29,12 +33,18 @@ from typing import Literal
 
 import numpy as np
 
-from raysent.ensembles.answer import MAJORITY, Answer, Candidate, answer_card
+from raysent.ensembles.answer import (
+    MAJORITY,
+    Answer,
+    Candidate,
+    CandidateKind,
+    answer_card,
+)
 from raysent.ensembles.combining import Members, ensemble_result
-from raysent.ensembles.cross_fitting import cross_fit
-from raysent.ensembles.methods import fit, lexical_method
+from raysent.ensembles.cross_fitting import held_out
+from raysent.ensembles.methods import ANSWER, fit
 from raysent.ensembles.pools import LOWEST_FEATURE
-from raysent.ensembles.predictions import as_predictions
+from raysent.ensembles.predictions import MemberPredictions, as_predictions
 from raysent.ensembles.result import (
     EnsembleResult,
     MemberCost,
@@ -44,16 +54,17 @@ from raysent.ensembles.result import (
 )
 from raysent.ensembles.soup import save_soup
 from raysent.ensembles.task_ensemble import compatible, fold_predictions, num_fitted
-from raysent.evaluation.baselines import LEXICAL, is_free
+from raysent.evaluation.baselines import LEXICAL, is_free, is_pretrained, worth_elsewhere
 from raysent.evaluation.bootstrap import BootstrapEstimate, Resamples, interval_of
 from raysent.evaluation.evaluate import Evaluator
 from raysent.evaluation.members import Member, Model, expand, model_key
 from raysent.evaluation.probes.results import FoldResult
 from raysent.evaluation.records import Record, record_folder, write_record
-from raysent.evaluation.targets import Float64, Targets, best_of
+from raysent.evaluation.targets import Float64, Targets
 from raysent.evaluation.task import Task
 from raysent.models import SentenceModel
 from raysent.models import load as load_model
+from raysent.models.known import reads_language
 from raysent.models.schemes import split_path
 from raysent.storage import path_below, read_json, remove_folder, write_json, write_text
 from raysent.storage.layout import (
@@ -68,9 +79,10 @@ from raysent.storage.layout import (
 Prefer = Literal["speed", "size"]
 # The method of a model alone, whose weight is 1.
 ALONE = "uniform"
-BASE_RULE = "validation"
 # Fewer rows than this do not show a difference from the most frequent class.
 MIN_MAJORITY_ROWS = 300
+# Fewer rows than this do not show that something is better than what holds elsewhere.
+MIN_CHOOSING_ROWS = 50
 _COSTS: Mapping[Prefer, str] = {"speed": "encode_ms", "size": "num_bytes"}
 
 
@@ -83,19 +95,26 @@ class Fitted:
         method: How they are combined.
         fold: Log-probabilities of the rows that may choose, out of fold, and of the test rows.
         cost: Of its models together.
-        is_first: Whether it is taken unless another is better by an interval.
+        calibrated: Log-probabilities of the rows that may choose, out of fold and scaled to be true; they choose.
+        step: Its place in the order of what is taken first, from 0; None for what rows have to show to be better.
     """
 
     members: tuple[int, ...]
     method: str
     fold: FoldResult
     cost: MemberCost
-    is_first: bool = False
+    calibrated: Float64
+    step: int | None = None
 
     @property
     def held_out(self) -> Float64:
         """Out-of-fold log-probabilities of the rows that may choose, [rows, classes]."""
         return self.fold.validation_log_probabilities
+
+    def at(self, rows: np.ndarray) -> Fitted:
+        """Return its predictions of some of the rows that may choose."""
+        is_kept = np.isin(self.fold.validation_rows, rows)
+        return replace(self, fold=self.fold.at(rows), calibrated=self.calibrated[is_kept])
 
 
 def save_best(
@@ -105,16 +124,18 @@ def save_best(
     run: Path,
     tasks: Sequence[str | Task] | None = None,
     baselines: bool = True,
+    pretrained: Sequence[str] = (),
     prefer: Prefer | None = None,
 ) -> list[EnsembleResult]:
     """Choose the model to take on each task, and the best with vectors, and save them into a run's folder.
 
     Args:
-        models: The trials, best first.
+        models: The trials, best first; none where nothing was trained.
         evaluator: Reads their records, or makes them.
         run: The run's folder.
         tasks: As for `Evaluator.records`.
         baselines: Whether those that cost something take part; free ones always do.
+        pretrained: Pretrained encoders that take part, as arguments of `load`.
         prefer: Takes the cheapest candidate within one standard error of what is taken else: the fastest, or smallest.
 
     Returns:
@@ -123,24 +144,35 @@ def save_best(
     Raises:
         RaysentError: If a model cannot be read, records cannot be combined, or the folder cannot be written.
     """
-    trials = expand(models)
+    trials = expand(models) if models else []
     others = [one for one in evaluator.baselines(trials, tasks) if baselines or is_free(one.path)]
+    others += expand(pretrained) if pretrained else []
     records = evaluator.records([*trials, *others], tasks)
     trials = [trial for trial in trials if trial in records]
     if soup := save_soup({one: records[one] for one in trials}, evaluator, run=run, tasks=tasks):
         trials, records = [*trials, soup[0]], {**records, soup[0]: soup[1]}
+    languages = evaluator.languages(tasks) if pretrained else {}
     num_tasks = len(next(iter(records.values())))
     remove_folder(run / BEST_FOLDER, below=run)
-    found = []
+    saved = []
     for place in range(num_tasks):
         of_task = {member: of_member[place] for member, of_member in records.items()}
         task = next(iter(of_task.values())).task
         folder = run / BEST_FOLDER
         if num_tasks > 1:
             folder = path_below(folder, task)
-        found.append(_save(folder, of_task, trials, prefer))
+        unfit = unread(of_task, languages.get(task))
+        saved.append(_save(folder, of_task, trials, prefer, unfit=unfit))
     save_encoder(run, records)
-    return found
+    return saved
+
+
+def unread(members: Iterable[Member], language: str | None) -> list[str]:
+    """Return the paths of those pretrained encoders among members that do not read a language."""
+    paths = [member.path for member in members if is_pretrained(member.path)]
+    if language is None:
+        return []
+    return [path for path in paths if not reads_language(split_path(path)[1] or "", language)]
 
 
 def save_encoder(run: Path, records: Members) -> None:
@@ -166,16 +198,25 @@ def save_encoder(run: Path, records: Members) -> None:
 
 
 def _save(
-    folder: Path, records: Mapping[Member, Record], trials: Sequence[Member], prefer: Prefer | None
+    folder: Path,
+    records: Mapping[Member, Record],
+    trials: Sequence[Member],
+    prefer: Prefer | None,
+    *,
+    unfit: Collection[str],
 ) -> EnsembleResult:
     members = list(records)
     costs = [member_cost(one, [record]) for one, record in records.items()]
     learned = [one for one in members if records[one].score.learned]
+    worth = worth_elsewhere([one.path for one in members], unfit=unfit)
     candidates = fit_candidates(
-        list(records.values()), costs, groups=groups_of(members, trials, learned=learned)
+        list(records.values()),
+        costs,
+        groups=groups_of(members, trials, learned=learned),
+        worth=worth,
     )
     answer = answer_of(
-        candidates, list(records.values()), [one.name for one in members], prefer=prefer
+        candidates, list(records.values()), members, worth=worth, trials=trials, prefer=prefer
     )
     needed = [one for one in members if one.name in answer.answer.members]
     kept: dict[Member, Sequence[Record]] = {}
@@ -183,7 +224,14 @@ def _save(
         _write_record(folder, member, records[member])
         kept[copied(member, folder / MEMBERS_FOLDER / member.folder)] = [records[member]]
     known = {one.name: cost for one, cost in zip(members, costs, strict=True) if one in needed}
-    result = ensemble_result(folder, kept, method=answer.answer.method, costs=known)
+    worth_of = dict(zip([one.name for one in members], worth, strict=True))
+    result = ensemble_result(
+        folder,
+        kept,
+        method=answer.answer.method,
+        costs=known,
+        worth=[worth_of[one.name] for one in kept],
+    )
     result = result.model_copy(update={"answer": answer})
     write_text(folder / CARD_FILE, answer_card(folder, answer))
     write_result(folder, result)
@@ -211,78 +259,182 @@ def copied(member: Member, folder: Path) -> Member:
 def groups_of(
     members: Sequence[Member], trials: Sequence[Member], *, learned: Collection[Member] = ()
 ) -> list[tuple[int, ...]]:
-    """Return the sets of models that are combined, as places among the members; the one to take first comes first.
+    """Return the sets of models that are combined, as places among the members, simple ones first.
 
     Sets without what learned the task's labels come first: it is taken where rows show that it is better.
     """
     lexical = [place for place, one in enumerate(members) if one.path in LEXICAL]
     free = [place for place, one in enumerate(members) if is_free(one.path)]
     trained = [place for place, one in enumerate(members) if one in trials]
-    sets: list[list[int]] = []
-    for left_out in (
-        (learned, ()) if any(members[place] not in learned for place in trained) else ((),)
-    ):
-        kept = [place for place in trained if members[place] not in left_out]
-        whole = [place for place, one in enumerate(members) if one not in left_out]
-        sets += [[*free, *kept[:1]], lexical, free, kept, [*free, *kept], whole]
-    return list(
-        dict.fromkeys(tuple(sorted(set(places))) for places in sets if len(set(places)) > 1)
-    )
+    unlearned = [place for place in trained if members[place] not in learned]
+    sets = [lexical, free, [*free, *unlearned[:1]], [*free, *unlearned], unlearned]
+    if len(unlearned) < len(trained):
+        sets += [[*free, *trained[:1]], [*free, *trained], trained]
+    whole = (tuple(sorted(set(places))) for places in sets)
+    return list(dict.fromkeys(places for places in whole if len(places) > 1))
 
 
 def fit_candidates(
-    records: Sequence[Record], costs: Sequence[MemberCost], *, groups: Sequence[Sequence[int]]
+    records: Sequence[Record],
+    costs: Sequence[MemberCost],
+    *,
+    groups: Sequence[Sequence[int]],
+    worth: Sequence[float],
 ) -> list[Fitted]:
-    """Return every candidate on one task, each model alone first.
+    """Return every candidate on one task: each model alone, then the combinations, then the most frequent class.
 
     Args:
         records: The models' records.
         costs: The models' costs.
         groups: Sets of models to combine, as places among them; see `groups_of`.
+        worth: What each model is worth on other tables; see `worth_elsewhere`.
     """
-    folds = [record.folds[0] for record in records]
-    sizes = [
-        (-len(one.validation_rows), of.num_bytes, of.encode_ms)
-        for one, of in zip(folds, costs, strict=True)
+    leaders = [place for place in range(len(records)) if worth[place]]
+    candidates = [
+        _fitted(
+            [place],
+            [record],
+            costs,
+            worth,
+            method=ALONE,
+            step=0 if [place] == leaders[:1] else None,
+        )
+        for place, record in enumerate(records)
     ]
-    cheapest = sizes.index(min(sizes))
-    asked: Iterator[tuple[Sequence[int], str | None]] = chain(
-        (((place,), ALONE) for place in range(len(records))),
-        ((group, method) for group in groups for method in (None, BASE_RULE)),
-        () if records[0].targets.is_scored else [((cheapest,), MAJORITY)],
-    )
-    found = []
-    for group, given in asked:
-        some = compatible(
-            [records[place] for place in group]
-        )  # those without labels learned have more rows
-        method = given or lexical_method(num_fitted(some))
-        fitted = cross_fit(*fold_predictions(some, 0), method=method)
-        # Some methods give most models no weight: they are not needed, and without them the others weigh otherwise.
-        places = [
-            place for weight, place in zip(fitted.fitted.weights, group, strict=True) if weight > 0
+    for step, group in enumerate(groups, start=1):
+        leans = set(leaders) <= set(group)
+        combined = _combined(group, records, costs, worth, step=step if leans else None)
+        if combined is not None:
+            candidates.append(combined)
+    if not records[0].targets.is_scored:
+        sizes = [
+            (-len(one.fold.validation_rows), one.cost.num_bytes, one.cost.encode_ms)
+            for one in candidates[: len(records)]
         ]
-        needed = compatible([records[place] for place in places])
-        if num_fitted(needed) > num_fitted(some):
-            continue  # what learned labels has no weight: the candidate without it is fitted on more rows
-        saved = fit(*fold_predictions(needed, 0), method=method)
-        tested = saved.combination(
-            as_predictions([folds[place].test_log_probabilities for place in places])
-        )
-        # A row that chooses is predicted without it, by models that were left over without it too.
-        fold = replace(
-            some[0].folds[0],
-            validation_log_probabilities=fitted.held_out,
-            test_log_probabilities=tested,
-        )
-        members = tuple(
-            place for _, place in sorted(zip(-saved.weights, places, strict=True))
-        )  # by weight
-        cost = total_cost([costs[place] for place in places])
-        found.append(
-            Fitted(members, method, fold, cost, is_first=given is None and group == groups[0])
-        )
-    return found
+        cheapest = sizes.index(min(sizes))
+        candidates.append(_fitted([cheapest], [records[cheapest]], costs, worth, method=MAJORITY))
+    return candidates
+
+
+def _combined(
+    group: Sequence[int],
+    records: Sequence[Record],
+    costs: Sequence[MemberCost],
+    worth: Sequence[float],
+    *,
+    step: int | None,
+) -> Fitted | None:
+    """Return the combination of a group, without the models that it gives no weight; None where nothing is left.
+
+    Nor is there one where what is left has more rows that choose: the candidate without the others is fitted on these.
+    """
+    some = compatible([records[place] for place in group])
+    group_worth = [worth[place] for place in group]
+    weights = fit(*fold_predictions(some, 0, worth=group_worth), method=ANSWER).weights
+    needed = [place for place, weight in zip(group, weights, strict=True) if weight > 0]
+    if not needed:
+        return None
+    if num_fitted(compatible([records[place] for place in needed])) > num_fitted(some):
+        return None
+    kept = [record for record, weight in zip(some, weights, strict=True) if weight > 0]
+    # A row that chooses is predicted without it, by models that were left over without it too.
+    crossed = held_out(*fold_predictions(some, 0, worth=group_worth), method=ANSWER)
+    return _fitted(needed, kept, costs, worth, method=ANSWER, crossed=crossed, step=step)
+
+
+def _fitted(
+    places: Sequence[int],
+    records: Sequence[Record],
+    costs: Sequence[MemberCost],
+    worth: Sequence[float],
+    *,
+    method: str,
+    crossed: Float64 | None = None,
+    step: int | None = None,
+) -> Fitted:
+    """Return a candidate of some models.
+
+    Args:
+        places: The models' places.
+        records: Their records, in the same order.
+        costs: Of all models.
+        worth: Of all models.
+        method: How they are combined.
+        crossed: Out-of-fold predictions of the rows that choose, where they are known.
+        step: As of `Fitted`.
+    """
+    predictions, targets = fold_predictions(records, 0, worth=[worth[place] for place in places])
+    saved = fit(predictions, targets, method=method)
+    tested = saved.combination(
+        as_predictions([record.folds[0].test_log_probabilities for record in records])
+    )
+    predicted = held_out(predictions, targets, method=method) if crossed is None else crossed
+    fold = replace(
+        records[0].folds[0],
+        validation_log_probabilities=predicted,
+        test_log_probabilities=tested,
+    )
+    by_weight = sorted(zip(-saved.weights, places, strict=True))
+    return Fitted(
+        members=tuple(place for _, place in by_weight),
+        method=method,
+        fold=fold,
+        cost=total_cost([costs[place] for place in places]),
+        calibrated=calibrated(predicted, targets),
+        step=step,
+    )
+
+
+def calibrated(log_probabilities: Float64, targets: Targets) -> Float64:
+    """Return out-of-fold predictions of rows, scaled so that their probabilities are true; each row without itself.
+
+    Models that are fitted to few rows are much surer than they are right, some of them more than others: without the
+    scale, their log losses would not be compared by what they know.
+    """
+    if targets.is_scored:
+        return log_probabilities
+    return held_out(MemberPredictions([log_probabilities]), targets, method=ANSWER)
+
+
+def to_take(right: Sequence[Float64], steps: Sequence[int | None]) -> int:
+    """Return the place of the candidate to take, by what rows say and, where they cannot, by what holds elsewhere.
+
+    Args:
+        right: Of each candidate, the log-probability that it gives the right class of each row [candidates][rows].
+        steps: Of each candidate, its place in the order of what is taken first; see `Fitted`. One of them is 0.
+    """
+    in_order = [
+        place for _, place in sorted((step, k) for k, step in enumerate(steps) if step is not None)
+    ]
+    taken = in_order[0]
+    for place in in_order[1:]:
+        if _mean_gain(right[place], right[taken]) > 0:
+            taken = place
+    if len(right[taken]) < MIN_CHOOSING_ROWS:
+        return taken
+    best = max(range(len(right)), key=lambda place: _mean_gain(right[place], right[taken]))
+    gains = right[best] - right[taken]
+    standard_error = float(gains.std()) / math.sqrt(len(gains))
+    return best if _mean_gain(right[best], right[taken]) > standard_error else taken
+
+
+def _mean_gain(log_probabilities: Float64, others: Float64) -> float:
+    """Return a mean paired difference; rounded, as sums in another order differ in their last bits."""
+    return round(float((log_probabilities - others).mean()), 9)
+
+
+def losses_of(candidates: Sequence[Fitted], targets: Targets) -> list[float]:
+    """Return the log loss of each candidate in nats; of ratings, minus the correlation."""
+    if targets.is_scored:
+        return [-targets.score(one.held_out) for one in candidates]
+    return [-float(_of_labels(one, targets).mean()) for one in candidates]
+
+
+def _of_labels(candidate: Fitted, targets: Targets) -> Float64:
+    """Return the log-probability that a candidate gives the right class of each row, float64 [rows]."""
+    rows = np.arange(len(targets))
+    right: Float64 = np.maximum(candidate.calibrated[rows, targets.labels], LOWEST_FEATURE)
+    return right
 
 
 def choose(
@@ -291,7 +443,7 @@ def choose(
     """Return the place of the candidate to take, and by how much the best one is above the most frequent class.
 
     Args:
-        candidates: The candidates; one of method `majority` where the task has classes.
+        candidates: The candidates, simple ones first; one of method `majority` where the task has classes.
         targets: Of the rows that choose.
         task: The task's name, which seeds the resamples.
         prefer: As for `save_best`.
@@ -301,22 +453,22 @@ def choose(
     estimates = resamples.estimates([(rows, targets, one.held_out) for one in candidates])
     majority = next((place for place, one in enumerate(candidates) if one.method == MAJORITY), None)
     models = [place for place in range(len(candidates)) if place != majority]
-    best = models[best_of(targets.measure([candidates[place].held_out for place in models]))]
+    if targets.is_scored:
+        best = _best_rated(candidates, estimates)
+    else:
+        right = [_of_labels(candidates[place], targets) for place in models]
+        best = models[to_take(right, [candidates[place].step for place in models])]
     above = None if majority is None else estimates[best].minus(estimates[majority])
     if majority is not None and len(targets) >= MIN_MAJORITY_ROWS:
-        right = [
-            np.maximum(one.held_out[rows, targets.labels], LOWEST_FEATURE) for one in candidates
-        ]
-        (drawn,) = resamples.means([(rows, np.column_stack(right))])
+        of_labels = np.column_stack([_of_labels(one, targets) for one in candidates])
+        (drawn,) = resamples.means([(rows, of_labels)])
         gains = (interval_of(drawn[:, place] - drawn[:, majority])[0] for place in models)
         lowest = (estimates[place].minus(estimates[majority]).interval[0] for place in models)
         if not any(low > 0 for low in chain(lowest, gains)):
             return majority, above
-    first = next((place for place in models if candidates[place].is_first), best)
-    taken = best if estimates[best].minus(estimates[first]).interval[0] > 0 else first
     if prefer is None:
-        return taken, above
-    behind = {place: estimates[taken].minus(estimates[place]) for place in models}
+        return best, above
+    behind = {place: estimates[best].minus(estimates[place]) for place in models}
     near = [place for place, one in behind.items() if one.value <= one.draws.std()]
     cost = _COSTS[prefer]
     return min(
@@ -324,48 +476,83 @@ def choose(
     ), above
 
 
+def _best_rated(candidates: Sequence[Fitted], estimates: Sequence[BootstrapEstimate]) -> int:
+    """Return the place of the candidate to take on rated pairs: as `to_take`, by correlations and their intervals."""
+    in_order = [
+        place
+        for _, place in sorted(
+            (one.step, k) for k, one in enumerate(candidates) if one.step is not None
+        )
+    ]
+    taken = max(in_order, key=lambda place: round(estimates[place].value, 9))
+    best = max(range(len(candidates)), key=lambda place: round(estimates[place].value, 9))
+    return best if estimates[best].minus(estimates[taken]).interval[0] > 0 else taken
+
+
 def answer_of(
     candidates: Sequence[Fitted],
     records: Sequence[Record],
-    names: Sequence[str],
+    members: Sequence[Member],
     *,
+    worth: Sequence[float],
+    trials: Collection[Member] = (),
     prefer: Prefer | None = None,
 ) -> Answer:
-    """Return the answer on one task, with all candidates by falling score of the rows that may choose them."""
+    """Return the answer on one task, with all candidates: it comes first, then the others by rising log loss.
+
+    Args:
+        candidates: What `fit_candidates` returned.
+        records: The models' records.
+        members: The models, in the same order.
+        worth: What each of them is worth on other tables.
+        trials: Those of them that were trained.
+        prefer: As for `save_best`.
+    """
     first = compatible(records)[0]
     least, targets = first.folds[0], first.targets
     common, tests = least.validation_rows, targets.take(least.test_rows)
-    # What learned labels may have fewer rows than what is taken first.
-    whole = next((one.fold for one in candidates if one.is_first), least).validation_rows
+    # What learned labels may have fewer rows than the others.
+    whole = max((one.fold.validation_rows for one in candidates), key=len)
     fewer = [
         place for place, one in enumerate(candidates) if len(one.fold.validation_rows) < len(whole)
     ]
     others = [place for place in range(len(candidates)) if place not in fewer]
-    seen = [
-        replace(one, fold=one.fold.at(common if k in fewer else whole))
-        for k, one in enumerate(candidates)
-    ]
     chosen, above = choose(
-        [seen[place] for place in others], targets.take(whole), task=first.task, prefer=prefer
+        [candidates[place] for place in others],
+        targets.take(whole),
+        task=first.task,
+        prefer=prefer,
     )
-    scores = [targets.take(one.fold.validation_rows).measure([one.held_out])[0] for one in seen]
-    order = sorted(range(len(candidates)), key=lambda place: (place in fewer, *-scores[place]))
+    losses, scores = [], []
+    for place, candidate in enumerate(candidates):
+        rows = common if place in fewer else whole
+        seen = candidate.at(rows)
+        losses += losses_of([seen], targets.take(rows))
+        scores.append(targets.take(rows).score(seen.held_out))
     resamples, taken = Resamples.of(first.task, len(targets)), others[chosen]
     if fewer:
+        best_learned = min(fewer, key=lambda place: round(losses[place], 9))
         pair = [
-            seen[place].fold.at(common).validation_log_probabilities
-            for place in (order[len(others)], taken)
+            candidates[place].fold.at(common).validation_log_probabilities
+            for place in (best_learned, taken)
         ]
         learned, plain = resamples.estimates([(common, targets.take(common), one) for one in pair])
-        taken = order[len(others)] if learned.minus(plain).interval[0] > 0 else taken
+        taken = best_learned if learned.minus(plain).interval[0] > 0 else taken
+    order = sorted(
+        range(len(candidates)),
+        key=lambda place: (place != taken, place in fewer, round(losses[place], 9)),
+    )
     tested = resamples.estimates(
         [(least.test_rows, tests, one.fold.test_log_probabilities) for one in candidates]
     )
+    names = [one.name for one in members]
     shown = tuple(
         Candidate(
             members=tuple(names[member] for member in candidates[place].members),
             method=candidates[place].method,
-            validation=100 * float(scores[place][0]),
+            kind=_kind_of([members[member] for member in candidates[place].members], trials),
+            validation=100 * float(scores[place]),
+            log_loss=None if targets.is_scored else losses[place],
             test=tested[place].value,
             interval=tested[place].interval,
             behind=tested[taken].minus(tested[place]),
@@ -375,11 +562,11 @@ def answer_of(
         )
         for place in order
     )
-    alone = [
-        place
-        for place, one in enumerate(shown)
-        if one.method == ALONE and one.members[0] in LEXICAL
-    ]
+    leader = _leader(worth, members)
+    simple = None if leader is None else order.index(leader)
+    gain = None
+    if leader is not None and not targets.is_scored and taken not in fewer and taken != leader:
+        gain = _gain(candidates[taken], candidates[leader], targets.take(whole), task=first.task)
     majority = [place for place, one in enumerate(shown) if one.method == MAJORITY]
     return Answer(
         task=first.task,
@@ -387,8 +574,35 @@ def answer_of(
         num_test=len(tests),
         prefer=prefer,
         taken=order.index(taken),
-        simplest=next(iter(alone), None),
+        simplest=simple,
         majority=next(iter(majority), None),
         over_majority=above,
+        gain=gain,
+        num_chosen=len(whole),
         candidates=shown,
     )
+
+
+def _kind_of(members: Sequence[Member], trials: Collection[Member]) -> CandidateKind:
+    """Return what a candidate is made of, for words about it."""
+    if any(member in trials for member in members):
+        return "trained"
+    if all(member.path in LEXICAL for member in members):
+        return "lexical"
+    if all(is_pretrained(member.path) for member in members):
+        return "pretrained"
+    return "free" if all(is_free(member.path) for member in members) else "baseline"
+
+
+def _leader(worth: Sequence[float], members: Sequence[Member]) -> int | None:
+    """Return the place of the simplest thing that could be taken: the model alone that is best elsewhere."""
+    able = [place for place, one in enumerate(members) if worth[place] and is_free(one.path)]
+    return next(iter(able), None)
+
+
+def _gain(taken: Fitted, simple: Fitted, targets: Targets, *, task: str) -> BootstrapEstimate:
+    """Return by how much the log loss of what is taken is below that of a simpler candidate, in nats a row."""
+    differences = _of_labels(taken, targets) - _of_labels(simple, targets)
+    rows = np.arange(len(targets))
+    (drawn,) = Resamples.of(task, len(targets)).means([(rows, differences[:, None])])
+    return BootstrapEstimate.of(float(differences.mean()), drawn[:, 0])

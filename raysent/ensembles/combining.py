@@ -21,6 +21,7 @@ from raysent.ensembles.result import (
 )
 from raysent.ensembles.task_ensemble import BASELINES, score_methods, score_model, task_ensemble
 from raysent.errors import ConfigError, DataError
+from raysent.evaluation.baselines import worth_elsewhere
 from raysent.evaluation.bootstrap import mean_estimate
 from raysent.evaluation.evaluate import Evaluator, MapJobs
 from raysent.evaluation.members import Member, Model, expand, model_folder, model_key, saved_path
@@ -55,6 +56,7 @@ def combine(  # noqa: PLR0913 - what to evaluate, and how to combine
     method: str = "validation",
     top: int | None = None,
     baselines: bool = False,
+    pretrained: Sequence[str] = (),
     protocol: str = "fast",
     progress: Progress | None = None,
     map_jobs: MapJobs | None = None,
@@ -71,6 +73,7 @@ def combine(  # noqa: PLR0913 - what to evaluate, and how to combine
         method: A name in `METHODS`; or `all` to score every method and keep the one of the best cross-validated score.
         top: The number of members to keep, by mean validation score over tasks; all by default.
         baselines: Whether to also score the baselines of the members; see `baselines_of`.
+        pretrained: Pretrained encoders that are scored beside the members, as arguments of `load`.
         protocol: The evaluation protocol.
         progress: Called with the progress of the evaluation.
         map_jobs: As for `Evaluator`.
@@ -120,7 +123,7 @@ def combine(  # noqa: PLR0913 - what to evaluate, and how to combine
             METHODS,
             key=lambda name: np.mean([of_task[name].cross_fitted.value for of_task in scores]),
         )
-    others = _baselines(evaluator, list(chosen), tasks) if baselines else {}
+    others = _others(evaluator, list(chosen), tasks, baselines=baselines, pretrained=pretrained)
     result = ensemble_result(
         output,
         chosen,
@@ -128,18 +131,26 @@ def combine(  # noqa: PLR0913 - what to evaluate, and how to combine
         scores=scores,
         method=method,
         costs={member.name: member_cost(member, records) for member, records in chosen.items()},
+        worth=worth_elsewhere([member.path for member in chosen]),
     )
     write_result(output, result)
     return result
 
 
-def _baselines(
-    evaluator: Evaluator, members: Sequence[Member], tasks: Sequence[str | Task] | None
+def _others(
+    evaluator: Evaluator,
+    members: Sequence[Member],
+    tasks: Sequence[str | Task] | None,
+    *,
+    baselines: bool,
+    pretrained: Sequence[str],
 ) -> Members:
-    """Return the records of the baselines; of none where no baseline can be fitted, which is said in a line."""
-    baselines = evaluator.baselines(members, tasks)
+    """Return the records of what members are compared with; of none where nothing can be fitted, with a line."""
+    others = evaluator.baselines(members, tasks) if baselines else []
+    others += expand(pretrained) if pretrained else []
+    others = [other for other in others if other not in members]
     try:
-        return {**evaluator.records(baselines, tasks)} if baselines else {}
+        return {**evaluator.records(others, tasks)} if others else {}
     except DataError as error:
         messages.print(f"warning: the baselines are left out: {error}", soft_wrap=True)
         return {}
@@ -201,6 +212,7 @@ def ensemble_result(
     costs: dict[str, MemberCost],
     others: Members | None = None,
     scores: Sequence[Mapping[str, TaskScores]] | None = None,
+    worth: Sequence[float] | None = None,
 ) -> EnsembleResult:
     """Return the ensemble on each task and over all.
 
@@ -211,6 +223,7 @@ def ensemble_result(
         costs: Member -> its cost.
         others: The baselines.
         scores: Of methods on each task [tasks], where they are known.
+        worth: What each member is worth on other tables, for methods that lean to it.
     """
     names, by_task = (
         [one.name for one in members],
@@ -227,6 +240,7 @@ def ensemble_result(
             names=names,
             scores=scores[place],
             others={name: found[place] for name, found in baselines.items()},
+            worth=worth,
         )
         for place, of_task in enumerate(by_task)
     }

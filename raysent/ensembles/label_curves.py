@@ -2,7 +2,8 @@
 
 Each size has several draws of labelled rows. Draws are stratified, the smaller ones are parts of the larger ones, and
 all models share them. On a draw a model's probe is fitted with C chosen by cross-validation, the out-of-fold
-predictions of which fit the weights of the ensembles; no row outside the draw is used but for its text. Scores are
+predictions of which fit the weights of the ensembles, and choose the answer as `RUN/best` is chosen; no row outside the
+draw is used but for its text. Scores are
 means over draws on the same test rows, with 95 % intervals that resample draws and test rows together; differences are
 paired.
 
@@ -11,7 +12,7 @@ paired.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import mean
@@ -23,15 +24,19 @@ import torch
 from scipy import sparse
 
 from raysent.config import StrictModel
+from raysent.data.languages import language_of_texts
+from raysent.ensembles.best import calibrated, groups_of, to_take, unread
 from raysent.ensembles.cross_fitting import cross_fit
-from raysent.ensembles.methods import ENSEMBLE, lexical_method, name_with_lexical
+from raysent.ensembles.methods import ANSWER, ENSEMBLE
+from raysent.ensembles.pools import LOWEST_FEATURE
+from raysent.ensembles.predictions import MemberPredictions
 from raysent.errors import ArtifactError, ConfigError
-from raysent.evaluation.baselines import CHANCE, LEXICAL
+from raysent.evaluation.baselines import CHANCE, is_free, is_pretrained, worth_elsewhere
 from raysent.evaluation.bootstrap import BootstrapEstimate, Resamples
 from raysent.evaluation.division import divided
 from raysent.evaluation.evaluate import Load, MapJobs, has_learned, run_in_turn
 from raysent.evaluation.members import Member
-from raysent.evaluation.probes.features import features_of
+from raysent.evaluation.probes.features import Encode, features_of
 from raysent.evaluation.probes.lexical import fit_classifier, full_probe, join_columns
 from raysent.evaluation.probes.logistic import Fits, class_targets
 from raysent.evaluation.probes.results import Probe, log_probabilities
@@ -39,9 +44,9 @@ from raysent.evaluation.protocols.fast import STRENGTHS, stratified_ranks
 from raysent.evaluation.targets import Float64, Targets, best_of
 from raysent.evaluation.task import Metric, TaskData
 from raysent.evaluation.units import folds_of_units
+from raysent.evaluation.vector_store import stored
 from raysent.models import load as load_model
 from raysent.models.schemes.tfidf import LexicalModel
-from raysent.models.sentence_encoder import SentenceEncoder
 from raysent.parallel import Progress
 from raysent.storage import path_below, read_json, write_json
 
@@ -136,8 +141,7 @@ def label_curve(
     Args:
         data: The task's rows, with classes.
         members: The models; two or more are also combined.
-        baselines: Models to compare with; the lexical one that is best on validation is also combined with the members,
-            by `lexical_method`.
+        baselines: Models to compare with. Those of them that need no training are candidates of the answer too.
         sizes: Numbers of labels, or `all`; those above the rows that may train are left out.
         method: A name in `METHODS`, for the ensemble of the members.
         progress: Called with the progress.
@@ -152,10 +156,7 @@ def label_curve(
     names = [one.name for one in members]
     if len(names) > 1:
         scores.combine(ENSEMBLE, names, method=method)
-    lexical = [one.name for one in baselines if one.name in LEXICAL]
-    if names and lexical and not set(names) & set(LEXICAL):
-        best = max(lexical, key=lambda name: mean(scores.validation(name)))
-        scores.combine(name_with_lexical(names, best), [*names, best])
+    scores.answer(data, members, [one for one in baselines if is_free(one.path)])
     return scores.curve()
 
 
@@ -228,7 +229,8 @@ class CurveJob:
             needed = np.unique(
                 np.concatenate([test, *(draw for of_size in draws.values() for draw in of_size)])
             )
-            fitter = _Dense(encoder, self.data, test, needed)
+            encode = stored(encoder, self.member, is_kept=is_pretrained(self.member.path))
+            fitter = _Dense(encode, self.data, test, needed)
         return has_learned(encoder, self.data), {
             count: fitter.fit(of_size) for count, of_size in draws.items()
         }
@@ -261,7 +263,7 @@ class _Dense:
     """Fits probes on vectors: all draws of a size at once."""
 
     def __init__(
-        self, encoder: SentenceEncoder, data: TaskData, test: np.ndarray, needed: np.ndarray
+        self, encoder: Encode, data: TaskData, test: np.ndarray, needed: np.ndarray
     ) -> None:
         """Encode the needed rows alone; they are sorted, and contain the test rows and all draws."""
         columns = tuple([column[row] for row in needed] for column in data.sentences)
@@ -436,7 +438,8 @@ class LabelScores:
         name: str,
         models: Sequence[str],
         *,
-        method: str | None = None,
+        method: str = ANSWER,
+        worth: Sequence[float] | None = None,
         kind: Kind = "ensemble",
     ) -> None:
         """Combine models.
@@ -446,21 +449,65 @@ class LabelScores:
         Args:
             name: Of the combination.
             models: Names of models.
-            method: A name in `METHODS`; by default `lexical_method` chooses.
+            method: A name in `METHODS`.
+            worth: What each model is worth on other tables, for methods that lean to it.
             kind: Of the combination; one of baselines is a baseline.
         """
-        found: dict[int, list[_Fitted]] = {}
+        combined: dict[int, list[_Fitted]] = {}
         for count, draws in self.draws.items():
-            found[count] = []
+            combined[count] = []
             for place, draw in enumerate(draws):
                 fits = [self._fitted[model][count][place] for model in models]
-                targets, by = self._targets.take(draw), method or lexical_method(count)
-                fitted = cross_fit(np.stack([one.validation for one in fits]), targets, method=by)
-                found[count].append(
-                    _Fitted(fitted.held_out, fitted.predict(np.stack([one.test for one in fits])))
-                )
-        self._fitted[name], self._kinds[name] = found, kind
+                predictions = MemberPredictions([fit.validation for fit in fits])
+                if worth is not None and any(worth):
+                    predictions = predictions.with_prior(worth)
+                fitted = cross_fit(predictions, self._targets.take(draw), method=method)
+                tested = fitted.predict(np.stack([fit.test for fit in fits]))
+                combined[count].append(_Fitted(fitted.held_out, tested))
+        self._fitted[name], self._kinds[name] = combined, kind
         self._learned |= {name} if self._learned & set(models) else set()
+
+    def answer(self, data: TaskData, members: Sequence[Member], free: Sequence[Member]) -> None:
+        """Score what would be taken on each draw, under the name `answer`; see `raysent.ensembles.best`.
+
+        Args:
+            data: The task's rows.
+            members: The models that were trained, best first; those that learned labels take no part.
+            free: Models that need no training.
+        """
+        trained = [one for one in members if one.name not in self._learned]
+        models = [*trained, *(one for one in free if one not in trained)]
+        if not models:
+            return
+        unfit = unread(models, language_of_texts(data.sentences[0]))
+        worth = worth_elsewhere([one.path for one in models], unfit=unfit)
+        leaders = [place for place in range(len(models)) if worth[place]]
+        steps: dict[str, int | None] = {one.name: None for one in models}
+        steps[models[leaders[0]].name] = 0
+        for step, group in enumerate(groups_of(models, trained), start=1):
+            name = f"{ANSWER}:{step}"
+            group_worth = [worth[place] for place in group]
+            self.combine(name, [models[place].name for place in group], worth=group_worth)
+            steps[name] = step if set(leaders) <= set(group) else None
+        self._fitted[ANSWER] = {
+            count: [self._to_take(steps, count, place, draw) for place, draw in enumerate(draws)]
+            for count, draws in self.draws.items()
+        }
+        self._kinds[ANSWER] = "ensemble"
+        for name in list(steps)[len(models) :]:
+            del self._fitted[name], self._kinds[name]
+
+    def _to_take(
+        self, steps: Mapping[str, int | None], count: int, place: int, draw: np.ndarray
+    ) -> _Fitted:
+        """Return the fit of the candidate that would be taken on a draw; `steps` are as of `best.Fitted`."""
+        fits = [self._fitted[name][count][place] for name in steps]
+        targets, rows = self._targets.take(draw), np.arange(len(draw))
+        right = [
+            np.maximum(calibrated(fit.validation, targets)[rows, targets.labels], LOWEST_FEATURE)
+            for fit in fits
+        ]
+        return fits[to_take(right, [*steps.values()])]
 
     def validation(self, name: str) -> tuple[float, ...]:
         """Return a model's cross-validated score within the draws at each size, in percent."""

@@ -20,9 +20,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from raysent.ensembles.cross_fitting import cross_fit
-from raysent.ensembles.methods import lexical_method
+from raysent.ensembles.methods import ANSWER
 from raysent.ensembles.predictions import PredictionsLike, as_predictions
-from raysent.ensembles.task_ensemble import compatible, fold_predictions, num_fitted
+from raysent.ensembles.task_ensemble import compatible, fold_predictions
 from raysent.evaluation.records import Record
 from raysent.evaluation.targets import Float64, Int64
 from raysent.evaluation.units import near_copies
@@ -119,7 +119,7 @@ def out_of_fold(records: Sequence[Record]) -> tuple[Int64, Float64]:
     """
     records = compatible(records)
     predictions, targets = fold_predictions(records, 0)
-    fitted = cross_fit(predictions, targets, method=lexical_method(num_fitted(records)))
+    fitted = cross_fit(predictions, targets, method=ANSWER)
     folds = [record.folds[0] for record in records]
     tested = fitted.predict([fold.test_log_probabilities for fold in folds])
     return (

@@ -81,6 +81,7 @@ def task_ensemble(
     names: Sequence[str] = (),
     scores: Mapping[str, TaskScores] | None = None,
     others: Mapping[str, TaskScores] | None = None,
+    worth: Sequence[float] | None = None,
 ) -> TaskEnsemble:
     """Return the ensemble of members on one task.
 
@@ -90,6 +91,7 @@ def task_ensemble(
         names: The members' names; by default those in their records.
         scores: Of other methods on the same records, if known, and of what else stands before the members.
         others: Scores of what stands after the members, such as baselines.
+        worth: What each member is worth on other tables, for methods that lean to it; see `worth_elsewhere`.
 
     Raises:
         ArtifactError: If the records cannot be combined.
@@ -97,10 +99,10 @@ def task_ensemble(
     """
     records = compatible(records)
     names = names or [record.model for record in records]
-    folds = fitted_folds(records, method=method)
+    folds = fitted_folds(records, method=method, worth=worth)
     known = {method: score_folds(records, folds), **(scores or {})}
     known |= score_methods(records, [baseline for baseline in BASELINES if baseline not in known])
-    predictions, targets = validation_predictions(records)
+    predictions, targets = validation_predictions(records, worth=worth)
     final = cross_fit(predictions, targets, method=method)
     return TaskEnsemble(
         weights=dict(zip(names, final.fitted.weights.tolist(), strict=True)),
@@ -162,19 +164,33 @@ def score_model(record: Record) -> TaskScores:
     return score_folds([record], fitted_folds([record], method="uniform"))
 
 
-def fitted_folds(records: Sequence[Record], *, method: str) -> list[CrossFitted]:
+def fitted_folds(
+    records: Sequence[Record], *, method: str, worth: Sequence[float] | None = None
+) -> list[CrossFitted]:
     """Return a method's fit on the validation rows of every outer fold."""
     return [
-        cross_fit(*fold_predictions(records, fold), method=method)
+        cross_fit(*fold_predictions(records, fold, worth=worth), method=method)
         for fold in range(len(records[0].folds))
     ]
 
 
-def fold_predictions(records: Sequence[Record], fold: int) -> tuple[MemberPredictions, Targets]:
-    """Return members' predictions of the validation rows of an outer fold, and their targets."""
+def fold_predictions(
+    records: Sequence[Record], fold: int, *, worth: Sequence[float] | None = None
+) -> tuple[MemberPredictions, Targets]:
+    """Return members' predictions of the validation rows of an outer fold, and their targets.
+
+    Args:
+        records: The members' records.
+        fold: The place of the outer fold.
+        worth: What each member is worth on other tables; None or zeros where nothing is known.
+    """
     folds = [record.folds[fold] for record in records]
     predictions = MemberPredictions([one.validation_log_probabilities for one in folds])
-    return predictions, records[0].targets.take(folds[0].validation_rows)
+    return _leaning(predictions, worth), records[0].targets.take(folds[0].validation_rows)
+
+
+def _leaning(predictions: MemberPredictions, worth: Sequence[float] | None) -> MemberPredictions:
+    return predictions.with_prior(worth) if worth is not None and any(worth) else predictions
 
 
 def num_fitted(records: Sequence[Record]) -> int:
@@ -182,7 +198,9 @@ def num_fitted(records: Sequence[Record]) -> int:
     return len(records[0].folds[0].validation_rows)
 
 
-def validation_predictions(records: Sequence[Record]) -> tuple[MemberPredictions, Targets]:
+def validation_predictions(
+    records: Sequence[Record], *, worth: Sequence[float] | None = None
+) -> tuple[MemberPredictions, Targets]:
     """Return members' predictions of every row that has a validation prediction, each row once, and their targets.
 
     In nested cross-validation a row has such a prediction in every outer fold but its own; the first one counts.
@@ -194,9 +212,8 @@ def validation_predictions(records: Sequence[Record]) -> tuple[MemberPredictions
         taken = np.concatenate([taken, folds[0].validation_rows[is_new]])
         for part, fold in zip(parts, folds, strict=True):
             part.append(fold.validation_log_probabilities[is_new])
-    return MemberPredictions([np.concatenate(part) for part in parts]), records[0].targets.take(
-        taken
-    )
+    predictions = MemberPredictions([np.concatenate(part) for part in parts])
+    return _leaning(predictions, worth), records[0].targets.take(taken)
 
 
 def score_folds(records: Sequence[Record], fitted: Sequence[CrossFitted]) -> TaskScores:

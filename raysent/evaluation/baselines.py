@@ -1,5 +1,7 @@
 """What any model should beat: the names of baselines that stand beside trained models.
 
+st:NAME           a pretrained encoder as it is, with logistic regression
+middle:NAME       the middle layer of the same encoder
 chance            the most frequent class
 tfidf             words weighted by TF-IDF, with logistic regression
 tfidf:chars       the same with parts of words
@@ -12,7 +14,7 @@ bm25              words that passages share with a query; on tasks with queries 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -26,6 +28,8 @@ LEXICAL = ("tfidf", "tfidf:chars")
 # What ranks passages, and answers no other task.
 RANKING = ("bm25",)
 _FORMS = ("tfidf:", "words:", "start:", "hash:")
+# Pretrained encoders that are read as they are. The last layer comes first, then the middle one.
+PRETRAINED = ("st:", "hf:", "middle:")
 
 
 def baselines_of(
@@ -90,8 +94,33 @@ def is_baseline(path: str) -> bool:
 
 
 def is_free(path: str) -> bool:
-    """Return whether a model costs no training: TF-IDF, or the mean of untrained word vectors."""
-    return path in (*LEXICAL, *RANKING) or path.startswith("words:start:")
+    """Return whether a model costs no training: TF-IDF, a pretrained encoder, or the mean of untrained word vectors."""
+    is_lexical = path in (*LEXICAL, *RANKING)
+    return is_lexical or path.startswith(("words:start:", *PRETRAINED))
+
+
+def is_pretrained(path: str) -> bool:
+    """Return whether a model is a pretrained encoder that is read as it is, given the argument of `load`."""
+    return path.startswith(PRETRAINED)
+
+
+def worth_elsewhere(paths: Sequence[str], *, unfit: Collection[str] = ()) -> list[float]:
+    """Return what each model is worth on other tables, from 0 to 1; the sum is 1.
+
+    Where a pretrained encoder reads the language of a text, it is far above anything else with few labels, and so are
+    its last and its middle layer together; where none does, TF-IDF of parts of words is the best of what needs no
+    training. See `docs/results`.
+
+    Args:
+        paths: The models, as arguments of `load`; at least one.
+        unfit: Those of the pretrained encoders that do not read the language of the text.
+    """
+    leaders = [path for path in paths if is_pretrained(path) and path not in unfit]
+    for lexical in reversed(LEXICAL):
+        if not leaders and lexical in paths:
+            leaders = [lexical]
+    leaders = leaders or list(paths)
+    return [1 / len(leaders) if path in leaders else 0.0 for path in paths]
 
 
 def shown_name(name: str) -> str:
@@ -100,6 +129,7 @@ def shown_name(name: str) -> str:
     texts = {
         "words:start": f"mean of {of}'s word vectors, untrained",
         "words": f"mean of {of}'s word vectors",
+        "middle": f"{of}'s middle layer",
         "start": f"{of} untrained",
         "hash": f"mean of {of} random numbers a word",
     }

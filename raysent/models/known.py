@@ -238,6 +238,21 @@ def encoder_at_hand(language: str) -> EncoderFiles | None:
     return None
 
 
+def reads_language(name: str, language: str) -> bool:
+    """Return whether an encoder was trained on texts of a language; of an encoder that is not known, True.
+
+    Args:
+        name: As for `find_encoder`; a folder is recognised by its files.
+        language: The language's code.
+    """
+    folder = _named_folder(name)
+    if folder is None:
+        known = find_known(name)
+    else:
+        known = next((one for one in known_encoders() if _is_known(folder, one)), None)
+    return known is None or known.reads(language)
+
+
 def smallest_encoder(language: str) -> KnownEncoder | None:
     """Return the smallest known encoder that reads a language and needs no code of its own; None if none does."""
     able = [

@@ -388,6 +388,7 @@ def default_space(
         *dict(dotted_values(values)),
         *(f"{part}.{name}" for part in ("limits", "cost") for name in arguments),
     }
+    is_table_alone = False
     if corpus is None and "corpus.path" not in names:
         place = None if data is None else Path(data)
         # Embedded tasks have the rows of installed packages.
@@ -409,6 +410,7 @@ def default_space(
             raise ConfigError(
                 f"corpus: must be given; {', '.join(map(str, tasks))} has no table of rows to train on"
             )
+        is_table_alone = all(isinstance(one, TaskData) for one in rows)
         corpus, reasons["corpus"] = _text_of(rows)
         values = {"corpus.format": "text", **values}
     if not names & {f"{section}.{name}" for section in ("limits", "cost") for name in _ENDS}:
@@ -417,9 +419,13 @@ def default_space(
             "for training; no other limit is given",
         )
     if "limits.trials" not in names:
-        arguments, reasons["limits.trials"] = (
-            {**arguments, "trials": TRIALS},
-            "of all families in turn",
+        has_running_text = not is_table_alone
+        num_trials = TRIALS if has_running_text else 0
+        arguments = {**arguments, "trials": num_trials}
+        reasons["limits.trials"] = (
+            "of all families in turn"
+            if has_running_text
+            else "rows are no running text, on which encoders learn; --corpus TEXT or --trials N trains some"
         )
     space = space_of(SPACE, corpus=corpus, set=values, data=data, **arguments)
     if (

@@ -77,19 +77,19 @@ class SweepPlan:
         space: The search space, checked.
         folder: The run folder.
         tasks: Names of the tasks that the best trials will be evaluated on.
-        facts: What is known of `corpus` and `pool`, and the memory of the largest trial.
-        estimate: Hours, dollars, and when each report is known.
+        facts: What is known of `corpus` and `pool`, and the memory of the largest trial; empty without trials.
+        estimate: Hours, dollars, and when each report is known; None without trials.
     """
 
     space: SearchSpace
     folder: Path
     tasks: tuple[str, ...]
     facts: Mapping[str, Any]
-    estimate: Estimate
+    estimate: Estimate | None
 
     def values(self) -> dict[str, Any]:
         """Return the plan as plain values."""
-        corpus, pool = self.facts["corpus"], self.facts["pool"]
+        corpus, pool = self.facts.get("corpus", {}), self.facts.get("pool", {})
         return {
             "space": self.space.name,
             "metric": self.space.metric,
@@ -98,14 +98,14 @@ class SweepPlan:
             "memory_bytes": self.facts.get("memory_bytes"),
             "searched": without_secrets_in(self.space.document.values.get("search", {})),
             "run": address_of(self.folder),
-            "corpus": corpus["path"],
-            "num_train": corpus["num_train"],
-            "num_validation": corpus["num_validation"],
-            "chance_accuracy": chance_of(self.space.metric, pool),
+            "corpus": corpus.get("path"),
+            "num_train": corpus.get("num_train"),
+            "num_validation": corpus.get("num_validation"),
+            "chance_accuracy": chance_of(self.space.metric, pool) if pool else None,
             "tasks": list(self.tasks),
             "budget_usd": self.space.cost.budget_usd,
             "refused": self.space.cost.too_small or None,
-            "estimate": self.estimate.values(),
+            "estimate": None if self.estimate is None else self.estimate.values(),
             "fitted": fitted_values(self.space),
         }
 

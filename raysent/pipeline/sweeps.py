@@ -13,7 +13,6 @@ from raysent.config import Override
 from raysent.cost.prices import SpotUsd
 from raysent.ensembles import (
     DEFAULT_SIZES,
-    EnsembleResult,
     LabelCurve,
     label_curve,
     parse_sizes,
@@ -64,6 +63,7 @@ from raysent.pipeline.arguments import (
     with_labels_of,
 )
 from raysent.pipeline.evaluation import ClusterMap, map_jobs
+from raysent.pipeline.pretrained import choose_encoders, with_middle_layers
 from raysent.pipeline.results import (
     Sweep,
     SweepEvaluation,
@@ -148,6 +148,9 @@ def plan(  # noqa: PLR0913 - the options of the command
     """
     given = {"corpus": corpus, "set": set, "metric": metric, "data": data, "scale": scale, **limits}
     checked, folder, chosen = _checked(space, tasks, run, track, progress=progress, **given)
+    names = tuple(task.name for task in chosen)
+    if not checked.limits.trials:
+        return SweepPlan(checked, folder, names, {}, None)
     there = machines_at(address, checked)
     with ProgressLines(is_quiet=not progress) as bar:
         named = ranking_tasks(checked, chosen, data, are_given=tasks is not None)
@@ -159,7 +162,7 @@ def plan(  # noqa: PLR0913 - the options of the command
         )
     if progress:
         print_notes(checked.config(checked.first_params()))
-    return SweepPlan(checked, folder, tuple(task.name for task in chosen), facts, expected)
+    return SweepPlan(checked, folder, names, facts, expected)
 
 
 def sweep(  # noqa: PLR0913 - the options of the command
@@ -230,6 +233,7 @@ def sweep(  # noqa: PLR0913 - the options of the command
         labels = DEFAULT_SIZES
     if labels:
         options["labels"] = parse_sizes(labels)
+    checked = _with_pretrained(checked, chosen, data, progress=progress)
     shows_plan = progress and not is_submitted()
     names = [task.name for task in chosen]
     where = _where(checked, address)
@@ -243,11 +247,12 @@ def sweep(  # noqa: PLR0913 - the options of the command
     with holding(folder) as lease:
         check_free(folder)  # another command may have begun meanwhile
         checked = take_along(checked, folder)
-        with ProgressLines(is_quiet=not progress) as bar:
-            named = ranking_tasks(checked, chosen, data, are_given=tasks is not None)
-            checked = with_possible_trials(
-                fit_to_machine(checked, tasks=named, address=address, progress=bar)
-            )
+        if checked.limits.trials:
+            with ProgressLines(is_quiet=not progress) as bar:
+                named = ranking_tasks(checked, chosen, data, are_given=tasks is not None)
+                checked = with_possible_trials(
+                    fit_to_machine(checked, tasks=named, address=address, progress=bar)
+                )
         checked = _divide(checked, folder, chosen, None if data is None else Path(data))
         if address is not None and not is_submitted():
             # Workers on other machines have other working folders; those of a submitted job have a copy of its own.
@@ -257,6 +262,8 @@ def sweep(  # noqa: PLR0913 - the options of the command
         def on_prepared(facts: Mapping[str, Any]) -> None:
             if shows_plan:
                 print_lines([] if messages.is_terminal else lines)
+                if not checked.limits.trials:
+                    return
                 print_notes(checked.config(checked.first_params()))
                 known = [ranking_line(checked), *fitted_lines(checked), size_line(checked, facts)]
                 known.append(chance_line(checked.metric, facts["pool"]))
@@ -286,6 +293,21 @@ def _checked(
     check_targets(track, checked, folder)
     chosen = tasks_of(checked, tasks, data, progress=progress)
     return with_labels_of(checked, chosen, data, are_given=tasks is not None), folder, chosen
+
+
+def _with_pretrained(
+    space: SearchSpace, tasks: Sequence[Task], data: str | Path | None, *, progress: bool
+) -> SearchSpace:
+    """Return a space that names the pretrained encoders that take part, so that a resume has the same."""
+    say = print_lines if progress else lambda _: None
+    chosen = choose_encoders(
+        space.evaluation.pretrained,
+        tasks,
+        None if data is None else Path(data),
+        say=lambda line: say([line]),
+    )
+    say([chosen.line])
+    return with_overrides(space, [Override("evaluation.pretrained", [*chosen.paths], "--with")])
 
 
 def _divide(
@@ -529,8 +551,9 @@ def _evaluate_best(
     evaluation = ended.space.evaluation
     data = None if options.get("data") is None else Path(options["data"])
     members, left_out = _members_of(ended)
+    has_candidates = bool(members) or not ended.space.limits.trials
     result, stopped = None, ""
-    if members and options.get("tasks") != []:
+    if has_candidates and options.get("tasks") != []:
         chosen = _tasks_of(ended.folder, options, data)
         probed = [task for task in chosen if task.scoring in PROBED]
         with ProgressLines(prefix="evaluating ", is_quiet=not progress) as bar:
@@ -545,26 +568,43 @@ def _evaluate_best(
                 evaluator = Evaluator(
                     ended.folder / EVALUATION_FOLDER, data, divides=True, goes_on=True, **shared
                 )
+                pretrained = with_middle_layers(evaluation.pretrained or ())
                 if probed:
                     options_of: dict[str, Any] = {
                         "tasks": probed,
                         "baselines": evaluation.baselines,
                     }
-                    result = combine(
-                        members, output=ended.folder, data_dir=data, **options_of, **shared
-                    )
+                    if members:
+                        result = combine(
+                            members,
+                            output=ended.folder,
+                            data_dir=data,
+                            pretrained=pretrained,
+                            **options_of,
+                            **shared,
+                        )
                     save_best(
-                        members, evaluator, run=ended.folder, prefer=evaluation.prefer, **options_of
+                        members,
+                        evaluator,
+                        run=ended.folder,
+                        prefer=evaluation.prefer,
+                        pretrained=pretrained,
+                        **options_of,
                     )
                 _save_fusions(
                     ended.folder,
-                    members,
+                    [*members, *(evaluation.pretrained or ())],
                     [task for task in chosen if task not in probed],
                     evaluator,
                 )
-                if result is not None and options.get("labels"):
+                if options.get("labels"):
                     _write_label_curves(
-                        ended, result, {**options, "tasks": chosen}, on_progress, _map_of(machines)
+                        ended,
+                        () if result is None else result.members,
+                        pretrained,
+                        {**options, "tasks": chosen},
+                        on_progress,
+                        _map_of(machines),
                     )
                 machines.release()  # the rest is this machine's work
             except BudgetError as error:
@@ -642,23 +682,27 @@ def _answer_folder(best: Path, task: str) -> Path:
 
 def _write_label_curves(
     ended: Sweep,
-    result: EnsembleResult,
+    names: Sequence[str],
+    pretrained: Sequence[str],
     options: Mapping[str, Any],
     progress: Progress,
     run: MapJobs,
 ) -> None:
     """Write the members' scores against the number of labels into a sweep's folder, for tasks with classes."""
     data = None if options.get("data") is None else Path(options["data"])
-    folders = (ended.folder / TRIALS_FOLDER / name for name in result.members)
-    members, curves = (
-        expand_names([folder for folder in folders if folder.is_dir()]),
-        list[LabelCurve](),
-    )
+    folders = (ended.folder / TRIALS_FOLDER / name for name in names)
+    trials = [folder for folder in folders if folder.is_dir()]
+    members = expand_names(trials) if trials else []
+    encoders = expand_names(pretrained) if pretrained else []
+    curves = list[LabelCurve]()
     for task in resolve_tasks(options.get("tasks"), data, scorings=VALIDATED, default={"accuracy"}):
         rows = task.load(data)
         if not isinstance(rows, TaskData) or rows.is_scored:
             continue
         others = baselines_of(members, tasks=[task]) if ended.space.evaluation.baselines else []
+        others += encoders
+        if not members and not others:
+            continue
         try:
             curves.append(
                 label_curve(

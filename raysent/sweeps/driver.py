@@ -182,6 +182,8 @@ def _check_rows(record: SweepRecord, facts: Mapping[str, Any], folder: Path) -> 
 
 def _prepared(record: SweepRecord, folder: Path, progress: Progress | None) -> dict[str, Any]:
     """Prepare the text of a space; the first machine of a cluster shares it with the others through the run folder."""
+    if not record.space.limits.trials:  # no text is read
+        return {}
     with shared_cache(_shared_text(record, folder), publishes_all=True):
         return prepare_space(record.space, progress=progress, is_local=record.address is None)
 

@@ -55,9 +55,9 @@ class EnsembleMethod(Protocol):
 # The name of the method that makes the ensemble, among the names of other methods and of members.
 ENSEMBLE = "ensemble"
 # Methods whose parameters minimise the log loss, whatever metric the task is scored by.
-BY_LOG_LOSS = ("pool", "greedy")
-# Fewer rows than this fit the weights of `pool` no better than those of `greedy`.
-MIN_POOL_ROWS = 150
+BY_LOG_LOSS = ("pool", "answer", "greedy")
+# The method of `RUN/best`: a pool that leans to what is known to be good elsewhere.
+ANSWER = "answer"
 
 METHODS: Registry[EnsembleMethod] = Registry(
     "ensemble method",
@@ -88,22 +88,6 @@ class FittedMethod:
     def weights(self) -> Float64:
         """How much each member counts, float64 [members]: non-negative, with sum 1."""
         return self.combination.member_weights
-
-
-def lexical_method(num_rows: int) -> str:
-    """Return the method that weighs members of which one is lexical, by the rows that fit the weights.
-
-    Validation scores would give all of them nearly equal weights, and `greedy`, which scales no member, leaves out one
-    that is right but unsure, as a strongly regularised TF-IDF is. Points of `pool` above `greedy` on five tables, with
-    three draws of each: +0.7, +0.9, -0.2 and +0.1 by 300, 200, 100 and 32 rows out of fold; +0.5, +0.3 and +0.2 by 200,
-    100 and 60 given validation rows.
-    """
-    return "pool" if num_rows >= MIN_POOL_ROWS else "greedy"
-
-
-def name_with_lexical(members: Sequence[str], lexical: str) -> str:
-    """Return the name of the ensemble of members and a lexical model, such as `ensemble + tfidf`."""
-    return f"{ENSEMBLE if len(members) > 1 else members[0]} + {lexical}"
 
 
 def check_method(name: str, *, others: Sequence[str] = ()) -> None:

@@ -6,7 +6,7 @@ Minimised over w >= 0, with M members, classes k and rows i:
 
 The first term is the NLL, which is convex in w. The weights need not sum to one: their sum is the inverse of a
 temperature, so the fit also calibrates the pool. The second term shrinks them: `pool` towards equal weights, with a
-strength that held-out NLL chooses by cross-fitting, the strongest of equals; `leaning` towards what is known of the
+strength that held-out NLL chooses by cross-fitting, the strongest of equals; `answer` towards what is known of the
 members elsewhere, as if some rows had been seen. The solver is a projected Newton method, each step of which is a
 non-negative least squares problem.
 
@@ -33,7 +33,7 @@ from raysent.ensembles.predictions import MemberPredictions
 from raysent.evaluation.targets import Float64, Targets
 
 STRENGTHS = (10.0, 1.0, 0.1, 0.01, 0.001, 0.0001)
-# Of `leaning`: the penalty on all rows together is this times the squared distance. From 3 to 100 accuracies differ by
+# Of `answer`: the penalty on all rows together is this times the squared distance. From 3 to 100 accuracies differ by
 # 0.3 points at most.
 LEANING_STRENGTH = 10.0
 TOLERANCE = 1e-8
@@ -135,7 +135,7 @@ def leaning_pool(
     return _fitted(allowed, kept, targets, pull, chosen_strength=strength)
 
 
-METHODS = {"pool": convex_pool, "leaning": leaning_pool}
+METHODS = {"pool": convex_pool, "answer": leaning_pool}
 
 
 def _allowed(

@@ -108,7 +108,7 @@ class Limits(StrictModel):
             for the memory of the machine, and no replacement.
     """
 
-    trials: int = pydantic.Field(default=12, ge=1, le=_MAX_TRIALS)
+    trials: int = pydantic.Field(default=12, ge=0, le=_MAX_TRIALS)
     seeds: int = pydantic.Field(default=1, ge=1, le=_MAX_TRIALS)
     concurrent: int | None = pydantic.Field(default=None, ge=1, le=_MAX_TRIALS)
     workers_per_trial: int = pydantic.Field(default=1, ge=1, le=_MAX_TRIALS)
@@ -187,6 +187,9 @@ class EvaluationConfig(StrictModel):
             start, and random word vectors.
         prefer: Of what is within one standard error of the best on a task, take the fastest or the smallest; by default
             the best is taken.
+        pretrained: Pretrained encoders that take part in the answer as they are: folders, or names such as
+            all-MiniLM-L6-v2; an empty list for none. By default a known one that reads the language of the tasks, if it
+            is on this machine or can be downloaded.
     """
 
     tasks: list[str] | None = None
@@ -194,6 +197,7 @@ class EvaluationConfig(StrictModel):
     stratify_by: str | None = None
     baselines: bool = True
     prefer: Literal["speed", "size"] | None = None
+    pretrained: Annotated[list[str] | None, pydantic.BeforeValidator(_split)] = None
 
 
 class SpaceFile(StrictModel):

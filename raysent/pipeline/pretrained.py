@@ -1,0 +1,178 @@
+"""Which pretrained encoders take part in a sweep's answer: those that are named, else what this machine has.
+
+In: the names of the user or of the space, and the tasks' texts. Out: models' names as `load` takes them, and a line
+that says which take part and why. Nothing is downloaded in silence, and nothing large without a yes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+from raysent.data.languages import language_of_texts
+from raysent.errors import ArtifactError, RaysentError
+from raysent.evaluation.task import VALIDATED, RetrievalData, Task, TaskData
+from raysent.models import load as load_model
+from raysent.models.known import (
+    LARGE_MEGABYTES,
+    KnownEncoder,
+    download,
+    encoder_at_hand,
+    find_local,
+    hub_answers,
+    known_encoders,
+    smallest_encoder,
+)
+from raysent.models.schemes import find_scheme, split_path, with_scheme
+
+# What a user writes to have no pretrained encoder.
+NONE = "none"
+_LANGUAGES = {
+    "ar": "Arabic",
+    "de": "German",
+    "en": "English",
+    "es": "Spanish",
+    "fr": "French",
+    "it": "Italian",
+    "ja": "Japanese",
+    "ko": "Korean",
+    "pt": "Portuguese",
+    "ru": "Russian",
+    "th": "Thai",
+    "tr": "Turkish",
+    "vi": "Vietnamese",
+    "zh": "Chinese",
+}
+_HOW = "--with NAME or --with FOLDER names one"
+_WORTH = "one is worth 5 to 16 points of accuracy on English tables with few labels"
+
+
+@dataclass(frozen=True)
+class ChosenEncoders:
+    """The pretrained encoders that take part.
+
+    Attributes:
+        paths: Their names, as `load` takes them.
+        line: Which take part and why, for a reader; empty where the user named them.
+    """
+
+    paths: tuple[str, ...]
+    line: str = ""
+
+
+def choose_encoders(
+    named: Sequence[str] | None,
+    tasks: Sequence[Task],
+    data: Path | None,
+    *,
+    say: Callable[[str], object],
+    confirm: Callable[[str], bool] = lambda _: False,
+) -> ChosenEncoders:
+    """Return the pretrained encoders that take part in the answer on tasks.
+
+    Args:
+        named: Folders and names; `none` or an empty list for no encoder; None to look for one.
+        tasks: The tasks.
+        data: Folder of task files.
+        say: Called with a line before something is downloaded.
+        confirm: Called with a question before something large is downloaded; returns whether it may be.
+
+    Raises:
+        ArtifactError: If a model that is named cannot be found, or is no pretrained encoder.
+    """
+    if named is not None:
+        wanted = [name for name in named if name.lower() != NONE]
+        return ChosenEncoders(tuple(dict.fromkeys(map(_named_path, wanted))))
+    language = _language_of(tasks, data)
+    if language is None:
+        return ChosenEncoders(())
+    return _at_hand(language, say=say, confirm=confirm)
+
+
+def with_middle_layers(paths: Sequence[str]) -> list[str]:
+    """Return encoders, each followed by its middle layer where it has one."""
+    members: list[str] = []
+    for path in paths:
+        members.append(path)
+        middle = f"middle:{split_path(path)[1]}"
+        if path.startswith("st:") and _can_load(middle):
+            members.append(middle)
+    return members
+
+
+def _named_path(name: str) -> str:
+    path = with_scheme(name)
+    found = find_scheme(path)
+    if found is None:
+        raise ArtifactError(
+            f"pretrained: must be a folder of sentence-transformers or transformers, or a known encoder's name; "
+            f"given {name}; a model that raysent trained is named as MODEL of 'raysent ensemble'"
+        )
+    scheme, place = split_path(path)
+    if place is None:
+        raise ArtifactError(f"pretrained: must be a pretrained encoder; given {name}")
+    if Path(place).expanduser().is_dir():
+        return scheme + str(Path(place).expanduser().resolve())
+    found[0].key(found[1])  # finds its files, or says why there are none
+    return path
+
+
+def _language_of(tasks: Sequence[Task], data: Path | None) -> str | None:
+    """Return the language of the first task that has texts of its own; None where none has."""
+    for task in tasks:
+        if task.scoring not in VALIDATED:
+            continue
+        rows = task.load(data)
+        if isinstance(rows, TaskData):
+            return language_of_texts(rows.sentences[0])
+        if isinstance(rows, RetrievalData):
+            return language_of_texts(rows.passages)
+    return None
+
+
+def _at_hand(
+    language: str, *, say: Callable[[str], object], confirm: Callable[[str], bool]
+) -> ChosenEncoders:
+    if find_spec("transformers") is None:
+        line = f"no pretrained encoder takes part: pip install 'raysent[pretrained]' reads them; {_WORTH}"
+        return ChosenEncoders((), line)
+    files = encoder_at_hand(language)
+    if files is not None and files.known is not None:
+        line = f"{files.known.summary} is on this machine and takes part; --with none leaves it out"
+        return ChosenEncoders((f"st:{files.name}",), line)
+    smallest = smallest_encoder(language)
+    if smallest is not None and _may_download(smallest, confirm):
+        try:
+            files = download(smallest, say=say)
+        except ArtifactError as error:
+            return ChosenEncoders((), f"no pretrained encoder takes part: {error}")
+        return ChosenEncoders((f"st:{files.name}",), f"{smallest.short_name} takes part")
+    others = [known.short_name for known in known_encoders() if find_local(known) is not None]
+    if others:
+        line = (
+            f"{', '.join(others)} on this machine reads no texts in {_language_name(language)}, and takes no part; "
+            f"{_HOW}"
+        )
+        return ChosenEncoders((), line)
+    line = f"no pretrained encoder is on this machine, and none can be downloaded; {_WORTH}; {_HOW}"
+    return ChosenEncoders((), line)
+
+
+def _may_download(known: KnownEncoder, confirm: Callable[[str], bool]) -> bool:
+    if not hub_answers():
+        return False
+    return known.megabytes <= LARGE_MEGABYTES or confirm(f"Download {known.summary}?")
+
+
+def _language_name(code: str) -> str:
+    return _LANGUAGES.get(code, f"the language '{code}'")
+
+
+def _can_load(name: str) -> bool:
+    try:
+        load_model(name)
+    except RaysentError:
+        return False
+    return True
