@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 # Ray gives its workers what the rest of the machine leaves over: beside other tests, next to nothing.
 os.environ.setdefault("RAY_worker_niceness", "0")
+# No test asks the hub, and what a machine has beside the checkout takes no part; tests of encoders name theirs.
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ.setdefault("RAYSENT_WITH", "none")
 # No test compares clocks: on a busy machine an example may take any time.
 settings.register_profile("raysent", deadline=None)
 settings.load_profile("raysent")

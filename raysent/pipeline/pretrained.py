@@ -6,6 +6,7 @@ that says which take part and why. Nothing is downloaded in silence, and nothing
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -27,6 +28,7 @@ from raysent.models.known import (
 )
 from raysent.models.schemes import find_scheme, split_path, with_scheme
 
+WITH_VARIABLE = "RAYSENT_WITH"
 # What a user writes to have no pretrained encoder.
 NONE = "none"
 _LANGUAGES = {
@@ -73,7 +75,8 @@ def choose_encoders(
     """Return the pretrained encoders that take part in the answer on tasks.
 
     Args:
-        named: Folders and names; `none` or an empty list for no encoder; None to look for one.
+        named: Folders and names; `none` or an empty list for no encoder; None for those of the environment variable
+            `RAYSENT_WITH`, separated by commas, and where that is not set to look for one.
         tasks: The tasks.
         data: Folder of task files.
         say: Called with a line before something is downloaded.
@@ -82,6 +85,9 @@ def choose_encoders(
     Raises:
         ArtifactError: If a model that is named cannot be found, or is no pretrained encoder.
     """
+    by_default = os.environ.get(WITH_VARIABLE)
+    if named is None and by_default is not None:
+        named = [name.strip() for name in by_default.split(",") if name.strip()]
     if named is not None:
         wanted = [name for name in named if name.lower() != NONE]
         return ChosenEncoders(tuple(dict.fromkeys(map(_named_path, wanted))))
