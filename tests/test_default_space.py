@@ -77,9 +77,9 @@ def test_text_in_another_language_takes_subwords_and_english_words(table, tmp_pa
 
 
 def test_what_was_decided_for_the_user_has_a_reason_and_what_is_given_has_none(table, tmp_path):
-    """The time, the trials and the text are chosen only where nothing else is said."""
+    """The time, the trials and the text are chosen only where nothing else is said; rows alone train nothing."""
     chosen = _space(table)
-    assert (chosen.limits.time, chosen.limits.trials, chosen.metric) == ("10m", 12, "downstream")
+    assert (chosen.limits.time, chosen.limits.trials, chosen.metric) == ("10m", 0, "downstream")
     assert {one.name for one in fitted_settings(chosen)} == {
         "corpus",
         "limits.time",
@@ -87,6 +87,7 @@ def test_what_was_decided_for_the_user_has_a_reason_and_what_is_given_has_none(t
     }
     own = tmp_path / "own.txt"
     own.write_text("One.\nTwo.\n")
+    assert _space(table, corpus=str(own)).limits.trials == 12
     given = _space(table, corpus=str(own), budget="4usd", usd_per_hour=1.0, trials=3)
     assert (given.limits.time, given.limits.trials) == (None, 3)
     assert not given.fitted

@@ -58,18 +58,18 @@ def test_label_curve_scores_members_baselines_and_their_ensembles(tmp_path):
     curve = label_curve(rows(), members, others, sizes=[16, 64, "all"])
     assert curve.sizes == (16, 64, 159)
     assert curve.num_draws == (5, 5, 1)
-    lexical = max(("tfidf", "tfidf:chars"), key=lambda name: sum(curve.curves[name].validation))
     names = [
         "hash:40",
         "hash:60",
         "tfidf",
         "tfidf:chars",
         "ensemble",
-        f"ensemble + {lexical}",
+        "answer",
         "chance",
     ]
     assert list(curve.curves) == names
     assert curve.curves["tfidf"].points[-1].value == 100.0
+    assert curve.curves["answer"].points[-1].value == 100.0
     assert curve.chance == pytest.approx(100 / 3)
     assert curve.curves["chance"].points[0].value == pytest.approx(100 / 3)
     for one in curve.curves.values():
@@ -164,10 +164,12 @@ class Counting(HashEncoder):
         return super().encode_texts(sentences, batch_size=batch_size)
 
 
-def test_a_lexical_member_has_no_second_one_beside_it():
-    """The ensemble with a lexical model is that of the members themselves."""
+def test_a_member_that_needs_no_training_is_one_candidate_of_the_answer():
+    """Beside the baselines, and alone: without members the answer is of what needs no training."""
     curve = label_curve(rows(), expand(["hash:40", "tfidf"]), expand(["tfidf:chars"]), sizes=[16])
-    assert list(curve.curves) == ["hash:40", "tfidf", "tfidf:chars", "ensemble", "chance"]
+    assert list(curve.curves) == ["hash:40", "tfidf", "tfidf:chars", "ensemble", "answer", "chance"]
+    alone = label_curve(rows(), [], expand(["tfidf", "tfidf:chars"]), sizes=[16])
+    assert list(alone.curves) == ["tfidf", "tfidf:chars", "answer", "chance"]
 
 
 def test_what_learned_the_labels_is_marked_and_leads_no_curve(capsys):
@@ -179,8 +181,7 @@ def test_what_learned_the_labels_is_marked_and_leads_no_curve(capsys):
     assert [name for name, one in curve.curves.items() if one.learned] == [
         "own",
         "ensemble",
-        "ensemble + tfidf",
-    ]
+    ], "the answer has no part that learned the labels"
     assert not {"own", "ensemble"} & set(curve.sentence.split())
     _print_curve(curve)
     printed = capsys.readouterr()

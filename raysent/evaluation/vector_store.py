@@ -17,15 +17,15 @@ from uuid import uuid4
 
 import numpy as np
 
+from raysent.errors import ArtifactError
 from raysent.evaluation.members import Member
 from raysent.evaluation.probes.features import Encode
 from raysent.models.sentence_encoder import SentenceEncoder
-from raysent.storage import atomic_write, cache_folder
+from raysent.storage import cache_folder, load_arrays, save_arrays
 
 MAX_BYTES = 2**30
 _FOLDER = "vectors"
 _DIGEST_BYTES = 16
-_DAMAGED = (OSError, ValueError, KeyError, EOFError)
 
 
 def stored(encoder: SentenceEncoder, member: Member, *, is_kept: bool) -> Encode:
@@ -73,7 +73,8 @@ class StoredEncoder:
     def _read(self, dim: int) -> dict[bytes, np.ndarray]:
         known: dict[bytes, np.ndarray] = {}
         for shard in self._folder.glob("*.npz"):
-            with contextlib.suppress(*_DAMAGED), np.load(shard, allow_pickle=False) as arrays:
+            with contextlib.suppress(ArtifactError, KeyError):
+                arrays = load_arrays(shard)
                 digests, vectors = arrays["digests"], arrays["vectors"]
                 is_whole = digests.dtype == np.uint8 and digests.shape[1:] == (_DIGEST_BYTES,)
                 is_whole &= vectors.dtype == np.float32 and vectors.shape == (len(digests), dim)
@@ -83,11 +84,14 @@ class StoredEncoder:
 
     def _write(self, digests: Sequence[bytes], vectors: np.ndarray) -> None:
         packed = np.frombuffer(b"".join(digests), dtype=np.uint8).reshape(-1, _DIGEST_BYTES)
-        with contextlib.suppress(OSError):  # a cache: what cannot be kept is encoded again
+        with contextlib.suppress(
+            ArtifactError, OSError
+        ):  # a cache: what cannot be kept is encoded again
             self._folder.mkdir(parents=True, exist_ok=True)
             self._make_room(packed.nbytes + vectors.nbytes)
-            with atomic_write(self._folder / f"{uuid4().hex}.npz") as new, new.open("wb") as stream:
-                np.savez(stream, digests=packed, vectors=vectors)
+            save_arrays(
+                self._folder / f"{uuid4().hex}.npz", {"digests": packed, "vectors": vectors}
+            )
 
     def _make_room(self, num_bytes: int) -> None:
         shards = sorted(self._folder.glob("*.npz"), key=lambda shard: shard.stat().st_mtime)

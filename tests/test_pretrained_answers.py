@@ -1,0 +1,192 @@
+"""Pretrained encoders in the answer of a sweep: which take part, and a table alone that gets its answer."""
+
+from __future__ import annotations
+
+import csv
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from backbones import write_sentence_transformer
+from small_bert import write_bert
+
+import raysent
+from raysent.ensembles import read_answers, read_curves
+from raysent.errors import ArtifactError
+from raysent.evaluation.baselines import worth_elsewhere
+from raysent.evaluation.members import expand
+from raysent.evaluation.tasks import resolve_tasks
+from raysent.evaluation.vector_store import StoredEncoder, stored
+from raysent.models import known, load
+from raysent.models.known import KnownEncoder
+from raysent.pipeline.pretrained import choose_encoders, with_middle_layers
+from raysent.storage import file_sha256
+
+ENGLISH = (
+    "the house was very old and they sold all of their chairs because few in town would ever "
+    "want to sit there again while rain came through every window that winter"
+).split()
+GERMAN = (
+    "das Haus war sehr alt und sie haben alle ihre Stühle verkauft weil niemand in der Stadt dort "
+    "noch einmal sitzen wollte als der Regen in jenem Winter durch jedes Fenster kam"
+).split()
+
+
+@pytest.fixture(scope="module")
+def encoder_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small encoder in the form of sentence-transformers."""
+    base = tmp_path_factory.mktemp("encoders")
+    bert = write_bert(base / "bert", num_hidden_layers=3)
+    return write_sentence_transformer(base / "tiny-en", bert, pooling="mean")
+
+
+@pytest.fixture
+def english_encoder(encoder_folder: Path, monkeypatch: pytest.MonkeyPatch) -> KnownEncoder:
+    """The same encoder as the only one that is known, which reads English."""
+    made = KnownEncoder(
+        name="owner/tiny-en",
+        languages=["en"],
+        license="mit",
+        megabytes=1,
+        dimensions=16,
+        files={"model.safetensors": file_sha256(encoder_folder / "model.safetensors")},
+    )
+    monkeypatch.setattr(known, "known_encoders", lambda: (made,))
+    monkeypatch.setattr("raysent.pipeline.pretrained.known_encoders", lambda: (made,))
+    monkeypatch.delenv("RAYSENT_WITH")
+    return made
+
+
+def write_table(path: Path, *, num_rows: int, words: list[str] = ENGLISH) -> Path:
+    """Write rows of which a word determines the class, no two of them alike."""
+    generator = np.random.default_rng(0)
+    with path.open("w", newline="", encoding="utf-8") as stream:
+        table = csv.writer(stream)
+        table.writerow(["text", "label"])
+        for row in range(num_rows):
+            word, label = (("cat", "good"), ("dog", "bad"))[row % 2]
+            others = generator.permutation(words)[:11]
+            table.writerow([" ".join([*others, word]), label])
+    return path
+
+
+def chosen(table: Path, named: list[str] | None = None) -> tuple[tuple[str, ...], str]:
+    """Return which encoders take part in the answer of a table, and the line that says so."""
+    found = choose_encoders(named, resolve_tasks([str(table)]), None, say=lambda _: None)
+    return found.paths, found.line
+
+
+def test_encoder_at_hand_takes_part_where_it_reads_the_language(
+    english_encoder, encoder_folder, tmp_path, monkeypatch
+):
+    """By itself in an English table; not in a German one, and the line says why; never with `none`."""
+    english = write_table(tmp_path / "english.csv", num_rows=12)
+    german = write_table(tmp_path / "german.csv", num_rows=12, words=GERMAN)
+    paths, line = chosen(english)
+    assert paths == ()
+    assert "no pretrained encoder is on this machine" in line
+    monkeypatch.setenv("RAYSENT_MODELS", str(encoder_folder.parent))
+    paths, line = chosen(english)
+    assert paths == ("st:owner/tiny-en",)
+    assert line.startswith("tiny-en (1 MB, mit, English) is on this machine and takes part")
+    paths, line = chosen(german)
+    assert paths == ()
+    assert line.startswith("tiny-en on this machine reads no texts in German")
+    assert chosen(english, ["none"]) == ((), "")
+    monkeypatch.setenv("RAYSENT_WITH", "none")
+    assert chosen(english) == ((), "")
+
+
+def test_named_encoders_are_found_before_anything_takes_time(encoder_folder, tmp_path):
+    """A folder by its whole path; what is no encoder is one line that names what may be given."""
+    table = write_table(tmp_path / "table.csv", num_rows=12)
+    assert chosen(table, [str(encoder_folder)])[0] == (f"st:{encoder_folder}",)
+    for name in ("hash:8", "tfidf", "all-MiniLM-L6-v3", str(tmp_path)):
+        with pytest.raises(ArtifactError) as error:
+            chosen(table, [name])
+        assert "\n" not in str(error.value)
+        assert "pretrained" in str(error.value) or "encoder" in str(error.value)
+
+
+def test_middle_layer_stands_after_its_encoder(encoder_folder):
+    """Where there is one: not for what only a library reads."""
+    path = f"st:{encoder_folder}"
+    assert with_middle_layers([path]) == [path, f"middle:{encoder_folder}"]
+    assert with_middle_layers([]) == []
+
+
+def test_worth_elsewhere_is_that_of_encoders_that_read_the_language():
+    """Else that of TF-IDF of parts of words, of words where it stands alone, and equal where nothing is known."""
+    paths = ["runs/one", "tfidf", "tfidf:chars", "st:one", "middle:one"]
+    assert worth_elsewhere(paths) == [0, 0, 0, 0.5, 0.5]
+    assert worth_elsewhere(paths, unfit=["st:one", "middle:one"]) == [0, 0, 1, 0, 0]
+    assert worth_elsewhere(paths[:2]) == [0, 1]
+    assert worth_elsewhere(["runs/one", "runs/two"]) == [0.5, 0.5]
+
+
+@pytest.mark.parametrize("num_rows", [15, 60])
+def test_table_alone_gets_an_answer_without_training(encoder_folder, tmp_path, num_rows):
+    """No trial, and a sweep all the same: an answer that predicts where the encoder's folder is gone, and a report."""
+    table = write_table(tmp_path / "reviews.csv", num_rows=num_rows)
+    encoder = shutil.copytree(encoder_folder, tmp_path / "encoder")
+    run = tmp_path / "run"
+    ended = raysent.sweep(
+        tasks=[str(table)], run=run, pretrained=[str(encoder)], labels=[8], progress=False
+    )
+    assert ended.status == "completed"
+    assert len(ended.trials) == 0
+    assert (run / "report.html").is_file()
+    ((_, answer),) = read_answers(run)
+    names = {name for candidate in answer.candidates for name in candidate.members}
+    assert names == {"encoder", "middle:encoder", "tfidf", "tfidf:chars"}
+    assert answer.taken == 0
+    (curve,) = read_curves(run)
+    assert {"answer", "encoder", "tfidf"} <= set(curve.curves)
+    # As after a kill: what is missing is made again, and nothing else changes.
+    expected = raysent.load(run / "best").predict_proba(["the cat", "the dog"])
+    shutil.rmtree(run / "best")
+    assert raysent.resume(run, progress=False).status == "completed"
+    shutil.rmtree(encoder)
+    moved = run.rename(tmp_path / "moved")
+    predicted = raysent.load(moved / "best").predict_proba(["the cat", "the dog"])
+    np.testing.assert_allclose(predicted, expected, atol=1e-6)
+
+
+def test_trials_that_are_named_are_trained(tmp_path):
+    """Without a number nothing is, as rows are no running text; the plan says so, and how to train."""
+    table = write_table(tmp_path / "reviews.csv", num_rows=40)
+    plan = raysent.plan(tasks=[str(table)], progress=False)
+    assert plan.space.limits.trials == 0
+    assert "--trials N" in plan.space.document.values["fitted"]["limits.trials"]
+    assert plan.values()["estimate"] is None
+    text = tmp_path / "text.txt"
+    text.write_text("\n".join(f"The man runs to the cat {n}." for n in range(300)), "utf-8")
+    assert raysent.plan(tasks=[str(table)], corpus=str(text), progress=False).space.limits.trials
+
+
+def test_vectors_of_texts_are_encoded_once(encoder_folder, tmp_path, monkeypatch):
+    """By whichever command; new texts alone are encoded; what is damaged is encoded again."""
+    monkeypatch.setenv("RAYSENT_CACHE", str(tmp_path / "cache"))
+    (member,) = expand([f"st:{encoder_folder}"])
+    encoder = load(member.path)
+    texts = ["a cat runs", "the dog", "a man"]
+    expected = encoder.encode(texts)
+    encoded: list[list[str]] = []
+
+    def counted(sentences, **options):
+        encoded.append(sentences)
+        return type(encoder).encode(encoder, sentences, **options)
+
+    monkeypatch.setattr(encoder, "encode", counted)
+    for wanted, new in ((texts[:2], texts[:2]), (texts, texts[2:]), (texts[::-1], None)):
+        encoded.clear()
+        vectors = stored(encoder, member, is_kept=True).encode(wanted)
+        order = [texts.index(text) for text in wanted]
+        np.testing.assert_allclose(vectors, expected[order], atol=1e-6)
+        assert encoded == ([] if new is None else [new])
+    folder = tmp_path / "cache" / "vectors" / member.key
+    for shard in folder.glob("*.npz"):
+        shard.write_bytes(shard.read_bytes()[:100])
+    np.testing.assert_allclose(StoredEncoder(encoder, folder).encode(texts), expected, atol=1e-6)
+    assert stored(encoder, member, is_kept=False) is encoder
