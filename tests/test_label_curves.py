@@ -185,7 +185,7 @@ def test_what_learned_the_labels_is_marked_and_leads_no_curve(capsys):
     assert not {"own", "ensemble"} & set(curve.sentence.split())
     _print_curve(curve)
     printed = capsys.readouterr()
-    assert printed.out.count("*") == 3
+    assert printed.out.count("*") == 2
     assert printed.err.startswith("* the model was trained on labels")
     alone = label_curve(data, [learned], [], sizes=[16])
     assert alone.sentence == "own: no model is better than all others by an interval"

@@ -23,14 +23,73 @@ from raysent.models.known import KnownEncoder
 from raysent.pipeline.pretrained import choose_encoders, with_middle_layers
 from raysent.storage import file_sha256
 
-ENGLISH = (
-    "the house was very old and they sold all of their chairs because few in town would ever "
-    "want to sit there again while rain came through every window that winter"
-).split()
-GERMAN = (
-    "das Haus war sehr alt und sie haben alle ihre Stühle verkauft weil niemand in der Stadt dort "
-    "noch einmal sitzen wollte als der Regen in jenem Winter durch jedes Fenster kam"
-).split()
+ENGLISH = [
+    "the",
+    "house",
+    "was",
+    "very",
+    "old",
+    "and",
+    "they",
+    "sold",
+    "all",
+    "of",
+    "their",
+    "chairs",
+    "because",
+    "few",
+    "in",
+    "town",
+    "would",
+    "ever",
+    "want",
+    "to",
+    "sit",
+    "there",
+    "again",
+    "while",
+    "rain",
+    "came",
+    "through",
+    "every",
+    "window",
+    "that",
+    "winter",
+]
+GERMAN = [
+    "das",
+    "Haus",
+    "war",
+    "sehr",
+    "alt",
+    "und",
+    "sie",
+    "haben",
+    "alle",
+    "ihre",
+    "Stühle",
+    "verkauft",
+    "weil",
+    "niemand",
+    "in",
+    "der",
+    "Stadt",
+    "dort",
+    "noch",
+    "einmal",
+    "sitzen",
+    "wollte",
+    "als",
+    "der",
+    "Regen",
+    "in",
+    "jenem",
+    "Winter",
+    "durch",
+    "jedes",
+    "Fenster",
+    "kam",
+]
 
 
 @pytest.fixture(scope="module")
