@@ -177,7 +177,7 @@ def test_leaning_pool_equals_a_general_solver(prior):
     """SciPy's L-BFGS-B on the plain formula finds the same weights; the prior is divided by its sum."""
     predictions, labels = drawn(np.random.default_rng(6))
     members = MemberPredictions(predictions).with_prior(prior)
-    ours = fit(members, labels, method="leaning")
+    ours = fit(members, labels, method="answer")
     theirs = scipy.optimize.minimize(
         leaning_nll,
         np.full(4, 0.25),
@@ -199,8 +199,8 @@ def test_leaning_pool_is_the_prior_on_few_rows_and_the_best_fit_on_many():
     members = np.stack(
         [one - np.logaddexp.reduce(one, axis=1, keepdims=True) for one in (noise, right)]
     )
-    few = fit(MemberPredictions(members[:, :2]).with_prior([1, 0]), labels[:2], method="leaning")
-    many = fit(MemberPredictions(members).with_prior([1, 0]), labels, method="leaning")
+    few = fit(MemberPredictions(members[:, :2]).with_prior([1, 0]), labels[:2], method="answer")
+    many = fit(MemberPredictions(members).with_prior([1, 0]), labels, method="answer")
     np.testing.assert_allclose(few.combination.weights, [1, 0], atol=0.25)
     assert many.combination.weights[1] > 0.8
     assert many.combination.weights[0] < 0.1

@@ -483,7 +483,7 @@ def _print_sweep(ended: Sweep, *, as_json: bool) -> int:
         }
         print_json({**_values(ended), **after})
     else:
-        if trials:
+        if ended.recorded.trials:
             _print_leaderboard(ended)
         if evaluation.stopped:
             messages.print(evaluation.stopped, soft_wrap=True)
