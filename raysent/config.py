@@ -17,6 +17,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import pydantic
 from ruamel.yaml import YAML
 from ruamel.yaml.comments import CommentedMap, CommentedSeq
+from ruamel.yaml.constructor import RoundTripConstructor
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 from ruamel.yaml.scalarbool import ScalarBoolean
 
@@ -184,7 +185,7 @@ def parse_yaml(text: str, *, source: str = "") -> Document:
     if _flow_depth(text) > MAX_DEPTH:  # the parser's time grows with the square of it
         raise ConfigError(f"{source}: must not be nested deeper than {MAX_DEPTH}")
     try:
-        loaded = YAML(typ="rt").load(StringIO(text))
+        loaded = _yaml().load(StringIO(text))
     except MarkedYAMLError as error:
         mark = error.problem_mark
         line = f":{mark.line + 1}" if mark is not None else ""
@@ -224,6 +225,21 @@ def parse_yaml(text: str, *, source: str = "") -> Document:
             list(lines)[-1], str(error)
         ) from None
     return Document(values=values, source=source, lines=lines)
+
+
+class _TextOfTimes(RoundTripConstructor):
+    """Builds what YAML describes, but leaves dates and times as the text that is written: no setting is a date."""
+
+
+_TextOfTimes.add_constructor(
+    "tag:yaml.org,2002:timestamp", lambda constructor, node: constructor.construct_scalar(node)
+)
+
+
+def _yaml() -> YAML:
+    yaml = YAML(typ="rt")
+    yaml.Constructor = _TextOfTimes
+    return yaml
 
 
 def _flow_depth(text: str) -> int:

@@ -56,10 +56,16 @@ def test_parse_override_reads_the_value_as_yaml():
     assert parse_override("a.b=1e-3") == ("a.b", 1e-3)
     assert parse_override("a=[1, 2]") == ("a", [1, 2])
     assert parse_override("path=x=y") == ("path", "x=y")
-    with pytest.raises(
-        ConfigError, match=r"is not valid YAML: must be text, .*; given datetime\.date.*; quote it$"
-    ):
-        parse_override("corpus.path=2024-01-01")
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["2024-01-01", "2026-11-29T18:00", "2026-11-29 18:00:00", "2026-11-29T18:00:00+02:00", "2026-11-29T18:00:00.5Z"],
+)  # fmt: skip
+def test_dates_and_times_are_the_text_that_is_written(text):
+    """As the command line takes them; no setting is a date."""
+    assert parse_override(f"cost.deadline={text}") == ("cost.deadline", text)
+    assert parse_yaml(f"a: {{b: [{text}]}}\n{text}: 1\n").values == {"a": {"b": [text]}, text: 1}
 
 
 def test_set_dotted_makes_mappings():

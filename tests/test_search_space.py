@@ -397,3 +397,11 @@ def test_space_refuses_a_name_outside_runs(text, message):
     base = "base: {encoder: {type: gru}, objective: {type: context_prediction}}\n"
     with pytest.raises(ConfigError, match=message):
         parse_space(parse_yaml(base + text), name="toy")
+
+
+@pytest.mark.parametrize("values", ["[1, 1]", "[1, true, 1.0]", "[0, 2, false]", "[1, 1.0]"])
+def test_choice_of_one_value_twice_is_refused(values):
+    """1, 1.0 and true are one value of Python, whatever draws one of them."""
+    text = f"search: {{training.clip: {{choice: {values}}}}}\n"
+    with pytest.raises(ConfigError, match="with distinct values; given"):
+        parse_space(parse_yaml(text), name="toy")

@@ -390,10 +390,10 @@ BAD: dict[str, tuple[str, bytes, str, str]] = {
     "not JSON": ("x.jsonl", b'{"text": "a", "label": 1}\n{oops\n', "", r"x.jsonl:2: must be one JSON object a line"),
     "text that is a number": ("x.jsonl", b'{"text": "a", "label": 1}\n{"text": 5, "label": 0}\n', "", r"row 2: text 'text' must be text; given int$"),
     "text that is missing": ("x.jsonl", b'{"text": "a", "label": 1}\n{"label": 0}\n', "", r"row 2: text 'text' must be text; given nothing$"),
-    "unknown split": ("x.csv", csv_of("text,label,split", *(f"{row},train" for row in GOOD), "c,a,later"), "", r"row 31: split 'split' must be train, validation or test; given 'later'$"),
+    "unknown split": ("x.csv", csv_of("text,label,split", *(f"{row},train" for row in GOOD), "c,a,later"), "", r"row 31: split 'split' must be train, validation or test; given 'later'; the column 'split' was found by its name, and split=no leaves it out$"),
     "no train rows": ("x.csv", csv_of("text,label,split", *(f"{row},test" for row in GOOD)), "", r"split: must have train rows; given test$"),
     "class missing in train": ("x.csv", csv_of("text,label,split", *(f"{row},train" for row in GOOD), "c,z,test"), "", r"train must have rows of every class; it has none of z$"),
-    "two groups": ("x.csv", csv_of("text,label,group", *(f"{row},{row[-1]}" for row in GOOD)), "", r"must have groups that can be divided into train and test, with rows of every class to train on; given 30 rows; name a split, or give more groups$"),
+    "two groups": ("x.csv", csv_of("text,label,group", *(f"{row},{row[-1]}" for row in GOOD)), "", r"must have groups that can be divided into train and test, with rows of every class to train on; given 30 rows; name a split, or give more groups; the column .group. was found by its name, and group=no leaves it out$"),
     "score that is text": ("x.csv", csv_of("sentence1,sentence2,score", "a,b,1", "c,d,high"), "", r"row 2: score 'score' must be a number; given 'high'$"),
     "score NaN": ("x.csv", csv_of("sentence1,sentence2,score", "a,b,1", "c,d,nan"), "", r"row 2: score 'score' must be finite; 1 rows are not$"),
     "equal scores": ("x.csv", csv_of("sentence1,sentence2,score", "a,b,1", "c,d,1"), "", r"must differ between rows; all are 1$"),
@@ -548,7 +548,7 @@ def test_data_frames_of_one_name_are_two_tasks(tmp_path, monkeypatch):
     assert len(load_task(OwnTask(first, name="own"))) == 60
     twice = pd.concat([first, first["label"]], axis=1)
     with pytest.raises(
-        ConfigError, match=r"Task: data: columns must have different names; given 'label' twice$"
+        ConfigError, match=r"Task: data: must have columns of different names; given 'label' twice$"
     ):
         OwnTask(twice, name="own")
 

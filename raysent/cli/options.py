@@ -46,17 +46,15 @@ def opened_name(name: str) -> str:
 def split_names(tasks: list[str] | None) -> list[str] | None:
     """Return the names and files that `--tasks` lists; None if the option is absent.
 
-    A file with settings, such as ``reviews.csv:text=body,label=stars``, is one name.
+    A file with settings, such as ``reviews.csv:text=body,label=stars``, is one name, and so is a file that is there,
+    such as ``reviews, final.csv``.
 
     Raises:
         ConfigError: If it lists none.
     """
     if tasks is None:
         return None
-    lists = [
-        [given] if given.startswith("{") or (":" in given and "=" in given) else given.split(",")
-        for given in tasks
-    ]
+    lists = [[text] if _is_one_name(text) else text.split(",") for text in tasks]
     names = [name.strip() for one in lists for name in one if name.strip()]
     if not names:
         import raysent
@@ -64,6 +62,13 @@ def split_names(tasks: list[str] | None) -> list[str] | None:
         known = raysent.components("tasks")["name"]
         raise ConfigError(f"tasks '{','.join(tasks)}': must name a task; known: {', '.join(known)}")
     return names
+
+
+def _is_one_name(text: str) -> bool:
+    has_settings = ":" in text and "=" in text
+    return (
+        text.startswith("{") or has_settings or ("," in text and Path(text).expanduser().exists())
+    )
 
 
 def with_settings(*names: str) -> Callable[[Callable[..., None]], Callable[..., None]]:

@@ -158,7 +158,10 @@ def is_table(path: str | Path) -> bool:
 
 def is_dataset_folder(path: Path) -> bool:
     """Return whether `datasets` saved this folder."""
-    return any((path / name).is_file() for name in (DATASET_FILE, SPLITS_FILE))
+    try:
+        return any((path / name).is_file() for name in (DATASET_FILE, SPLITS_FILE))
+    except OSError:  # a text that is no path
+        return False
 
 
 def open_table(

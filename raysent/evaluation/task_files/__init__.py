@@ -19,7 +19,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import quote
 
 import numpy as np
@@ -28,7 +28,7 @@ from raysent.config import Document, validate
 from raysent.data.column_names import LABELS
 from raysent.data.languages import unspaced_language
 from raysent.data.tables import TABLE_SUFFIXES, Table, as_labels, read_table
-from raysent.errors import ConfigError, DataError
+from raysent.errors import ConfigError, DataError, shown
 from raysent.evaluation.task import (
     NO_SCORES,
     AnyData,
@@ -59,6 +59,7 @@ from raysent.evaluation.task_files.division import (
     split_name,
     tested_alone,
 )
+from raysent.evaluation.task_files.in_memory import is_paths, table_in_memory
 from raysent.evaluation.task_files.queries import (
     beir_files,
     is_beir_folder,
@@ -74,9 +75,6 @@ from raysent.evaluation.task_files.settings import (
 )
 from raysent.reading import parse_json
 from raysent.storage import MAX_NAME_BYTES, is_remote, list_s3, shortened_name
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 __all__ = [
     "LabelTable",
@@ -128,7 +126,7 @@ class OwnTask(AnyTask):
 
     def __init__(
         self,
-        data: str | Path | Mapping[str, str | Path] | pd.DataFrame | None = None,
+        data: object = None,
         *,
         name: str | None = None,
         settings: TaskSettings | None = None,
@@ -140,9 +138,10 @@ class OwnTask(AnyTask):
         """Describe a task; rows are read when it is used.
 
         Args:
-            data: A table's path, also in ``s3://``; a path for each of ``train``, ``validation`` and ``test``; or a
-                data frame.
-            name: The task's name; by default the file's. Required for a data frame.
+            data: A table's path, also in ``s3://``, or a table in memory: a data frame, a list of dicts, a dict of
+                columns, a table of Arrow, Polars or `datasets`. One of these for each of ``train``, ``validation`` and
+                ``test``, too.
+            name: The task's name; by default the file's. Required for a table in memory.
             settings: All settings at once, instead of the other arguments.
             only: As the attribute.
             is_similarity: As the attribute.
@@ -153,13 +152,13 @@ class OwnTask(AnyTask):
             ConfigError: If a setting is wrong.
         """
         if settings is None:
-            if not isinstance(data, str | Path | Mapping | None):
-                if name is None:
-                    raise ConfigError("Task: name: must be given for a data frame")
-                table = _from_frame(name, data)
-                data = name
             if data is None:
-                raise ConfigError("Task: data: must be a path or a data frame; given nothing")
+                raise ConfigError("Task: data: must be a path or a table; given nothing")
+            if not is_paths(data):
+                if name is None:
+                    raise ConfigError("Task: name: must be given for a table in memory")
+                table = table_in_memory(name, data)
+                data = name
             paths = (
                 {part: str(path) for part, path in data.items()}
                 if isinstance(data, Mapping)
@@ -209,7 +208,7 @@ class OwnTask(AnyTask):
         """
         if self.table is not None:
             raise ConfigError(
-                f"{self.name}: must be a file to be used here; save the data frame with to_parquet"
+                f"{self.name}: must be a file to be used here; save the table as .parquet or .jsonl"
             )
         path = self.settings.path
         paths = (
@@ -376,18 +375,6 @@ def _absolute(path: str) -> str:
     return path if is_remote(path) else str(Path(path).expanduser().absolute())
 
 
-def _from_frame(name: str, frame: pd.DataFrame) -> Table:
-    names = [str(column) for column in frame]
-    if len(set(names)) < len(names):
-        twice = next(one for one in names if names.count(one) > 1)
-        raise ConfigError(f"Task: data: columns must have different names; given '{twice}' twice")
-    columns = {
-        str(column): frame[column].astype(object).where(frame[column].notna(), None).tolist()
-        for column in frame
-    }
-    return Table(name, columns, {}, {})
-
-
 def _stem(path: str | Mapping[str, str]) -> str:
     first = path if isinstance(path, str) else next(iter(path.values()))
     name = Path(first.removesuffix(".gz")).name
@@ -418,10 +405,14 @@ def _stamp(settings: TaskSettings) -> tuple[object, ...]:
         if is_remote(path):
             stamps += list_s3(path)
             continue
-        local = Path(path).expanduser()
-        stamps.append(
-            (path, *((local.stat().st_mtime_ns, local.stat().st_size) if local.exists() else ()))
-        )
+        try:
+            status = Path(path).expanduser().stat()
+        except FileNotFoundError:
+            stamps.append((path,))
+        except (OSError, ValueError) as error:  # a text that is no path
+            raise DataError(f"{shown(path)}: cannot be read: {shown(error)}") from None
+        else:
+            stamps.append((path, status.st_mtime_ns, status.st_size))
     return tuple(stamps)
 
 

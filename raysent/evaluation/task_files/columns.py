@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -31,7 +30,8 @@ from raysent.data.labels import (
 from raysent.data.same_text import as_label
 from raysent.data.tables import Table, as_labels, data_among
 from raysent.errors import DataError, listed, shown
-from raysent.evaluation.task_files.settings import TaskSettings, written_name
+from raysent.evaluation.task_files.settings import TaskSettings, how_to
+from raysent.evaluation.task_files.several_labels import check_one_label
 
 NUM_LEVELS = 5
 MAX_LABELS = 100
@@ -50,6 +50,7 @@ class Columns:
         group: Column of the group.
         is_multilabel: Whether a row may have several labels.
         notes: What was guessed.
+        found: The settings whose column was found by its name, and may be left out.
     """
 
     texts: tuple[str, ...]
@@ -60,6 +61,14 @@ class Columns:
     group: str | None
     is_multilabel: bool
     notes: tuple[str, ...]
+    found: frozenset[str] = frozenset()
+
+    def switch(self, key: str) -> str:
+        """Return what leaves out the column of a setting that was found by its name; empty if the user named it."""
+        if key not in self.found:
+            return ""
+        column = self.split if key == "split" else self.group
+        return f"; the column '{column}' was found by its name, and {key}=no leaves it out"
 
 
 def find_columns(settings: TaskSettings, table: Table) -> Columns:
@@ -73,7 +82,7 @@ def find_columns(settings: TaskSettings, table: Table) -> Columns:
         settings.text_a,
         settings.label,
         settings.score,
-        settings.group,
+        settings.group or None,
         settings.header or None,
     )
     others = (settings.split, settings.folds)
@@ -96,16 +105,33 @@ def find_columns(settings: TaskSettings, table: Table) -> Columns:
         )
     values = [] if label is None else table.column(label, key="label")
     is_multilabel = (
-        bool(labels)
-        or settings.separator is not None
-        or any(isinstance(value, list) for value in values)
+        bool(labels) or bool(settings.separator) or any(isinstance(value, list) for value in values)
     )
+    if label is not None and not is_multilabel and settings.separator is None:
+        check_one_label(settings, table, label, values)
     used = (*texts, label, *labels, score)
     split = settings.split if isinstance(settings.split, str) else None
     if settings.split is None and settings.folds is None and not table.parts:
         split = guess.find("split", SPLITS, used)
-    group = settings.group or guess.find("group", GROUPS, used)
-    return Columns(texts, label, labels, score, split, group, is_multilabel, tuple(guess.notes))
+    group = settings.group or None
+    if settings.group is None:
+        group = guess.find("group", GROUPS, used)
+    columns_of = {"split": split, "group": group}
+    named_ones = {"split": settings.split, "group": settings.group}
+    found = {
+        key for key, column in columns_of.items() if column is not None and named_ones[key] is None
+    }
+    return Columns(
+        texts,
+        label,
+        labels,
+        score,
+        split,
+        group,
+        is_multilabel,
+        tuple(guess.notes),
+        frozenset(found),
+    )
 
 
 def text_columns(table: Table, num_columns: int) -> tuple[str, ...]:
@@ -169,7 +195,8 @@ class _Guess:
             (one for name in names if (one := self.by_plain.get(name)) not in (None, *used)), None
         )
         if found is not None:
-            self.notes.append(f"{key} = '{found}' (found by name)")
+            switch = f"; {key}=no leaves it out" if key in ("split", "group") else ""
+            self.notes.append(f"{key} = '{shown(found)}' (found by name{switch})")
         return found
 
     def texts(self, *, takes_pairs: bool = True, key: str = "text") -> tuple[str, ...]:
@@ -250,8 +277,10 @@ def _written_sets(settings: TaskSettings, table: Table, columns: Columns) -> lis
     names = table.class_names.get(columns.label)
     sets = []
     for row, value in enumerate(table.column(columns.label, key="label")):
-        is_text = isinstance(value, str) and settings.separator is not None
-        labels = value.split(settings.separator) if is_text else [] if value is None else value
+        is_text = isinstance(value, str) and bool(settings.separator)
+        labels = (
+            value.split(settings.separator or None) if is_text else [] if value is None else value
+        )
         if not isinstance(labels, list):
             raise DataError(
                 f"{table.where(row)}: label must be a list, as in other rows; given {type(value).__name__}"
@@ -433,10 +462,7 @@ def _warnings_of_sets(
 
 def _joining(settings: TaskSettings) -> str:
     """Return what joins the classes that a person takes for one, in words."""
-    name = written_name(settings.model_copy(update={"join_labels": True}))
-    if name is None:
-        return "'join_labels: true' in the task's file, or join_labels=True, makes them one"
-    return f"--task {shlex.quote(name)} makes them one"
+    return f"{how_to(settings, 'join_labels', True)} makes them one"
 
 
 def _class_names(labels: Sequence[str], known: Sequence[str] | None) -> tuple[str, ...]:

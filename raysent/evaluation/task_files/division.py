@@ -9,7 +9,7 @@ import numpy as np
 
 from raysent.data.same_text import as_label, as_read, words_of
 from raysent.data.tables import Table, as_labels
-from raysent.errors import DataError
+from raysent.errors import DataError, listed, shown
 from raysent.evaluation.division import draw_rows, test_share
 from raysent.evaluation.task import NO_ROWS, Split
 from raysent.evaluation.task_files.columns import Columns
@@ -71,7 +71,7 @@ def divide(
                 _units(settings, texts, _named_folds(settings.folds, table)),
                 "folds",
             )
-        draw = _Draw(table, settings, texts, strata, drawn_units, whole)
+        draw = _Draw(table, settings, texts, strata, drawn_units, whole, columns.switch("group"))
         parts = _drawn_parts(draw, fractions)
         note = ", drawn" + ("" if whole is None else f" in whole {whole}")
         is_by_row = whole is None and not is_scored
@@ -145,11 +145,11 @@ def known_splits(table: Table) -> tuple[Table, list[str]]:
     kept = {split: rows for split, rows in table.parts.items() if split not in unknown}
     if not kept:
         raise DataError(
-            f"{table.source}: splits must be train, validation or test; given {', '.join(unknown)}"
+            f"{table.source}: splits must be train, validation or test; given {listed(unknown)}"
         )
     places = np.concatenate(list(kept.values()))
     num_left_out = len(table) - len(places)
-    line = f"{num_left_out:,} rows of {', '.join(unknown)} left out; splits are train, validation and test"
+    line = f"{num_left_out:,} rows of {listed(unknown)} left out; splits are train, validation and test"
     return replace(table, parts=kept).take(places), [line]
 
 
@@ -184,7 +184,8 @@ def _given_parts(table: Table, columns: Columns) -> dict[str, np.ndarray] | None
         part = split_name(value)
         if part is None:
             raise DataError(
-                f"{table.where(row)}: split '{columns.split}' must be train, validation or test; given '{value}'"
+                f"{table.where(row)}: split '{columns.split}' must be train, validation or test; "
+                f"given '{shown(value)}'{columns.switch('split')}"
             )
         rows[part].append(row)
     return {part: np.array(found, dtype=np.int64) for part, found in rows.items() if found}
@@ -192,7 +193,7 @@ def _given_parts(table: Table, columns: Columns) -> dict[str, np.ndarray] | None
 
 @dataclass(frozen=True)
 class _Draw:
-    """Rows to draw parts of: their texts, strata and units, and what is drawn whole, in words."""
+    """Rows to draw parts of: their texts, strata and units; what is drawn whole, and what does not, in words."""
 
     table: Table
     settings: TaskSettings
@@ -200,6 +201,7 @@ class _Draw:
     strata: np.ndarray
     units: np.ndarray
     whole: str | None
+    switch: str = ""
 
 
 def _drawn_parts(draw: _Draw, fractions: Fractions | None) -> dict[str, np.ndarray]:
@@ -233,7 +235,7 @@ def _drawn_parts(draw: _Draw, fractions: Fractions | None) -> dict[str, np.ndarr
 def _indivisible(draw: _Draw, part: str) -> DataError:
     whole = draw.whole or "rows"
     given = f"given {len(draw.strata)} rows"
-    cure = f"name a split, or give more {whole}"
+    cure = f"name a split, or give more {whole}{draw.switch}"
     num_others = num_units(draw.units, np.arange(len(draw.strata)))
     if draw.whole is None and num_others < len(draw.strata):
         given += f", of which {num_others} are no copies or near-copies of others"

@@ -23,7 +23,7 @@ import numpy as np
 
 from raysent.data.column_names import QUERIES, SPLITS
 from raysent.data.tables import Table, check_texts, read_table
-from raysent.errors import DataError
+from raysent.errors import DataError, shown
 from raysent.evaluation.division import draw_rows
 from raysent.evaluation.task import NO_ROWS, Remarks, RetrievalData
 from raysent.evaluation.task_files.division import SPLIT_NAMES, split_name
@@ -153,7 +153,8 @@ def _parts_of(
 ) -> dict[str, list[int]]:
     """Return the queries of each part that the table or its files give; of a table without any, all are test."""
     column = settings.split if isinstance(settings.split, str) else None
-    if column is None and not table.parts:
+    is_found = settings.split is None and not table.parts
+    if is_found:
         column = next((name for name in SPLITS if name in table.columns), None)
     values: list[object] = ["test"] * len(table)
     if table.parts:
@@ -168,8 +169,10 @@ def _parts_of(
             continue
         given = split_name(value)
         if given is None:
+            switch = "; the column was found by its name, and split=no leaves it out"
             raise DataError(
-                f"{table.where(row)}: split '{column}' must be train, dev or test; given '{value}'"
+                f"{table.where(row)}: split '{column}' must be train, dev or test; given '{shown(value)}'"
+                f"{switch if is_found else ''}"
             )
         if found.setdefault(query, given) != given:
             raise DataError(

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+import shlex
 import unicodedata
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import pydantic
 
 from raysent.config import Document, StrictModel, read_yaml, validate
 from raysent.data.tables import is_table
-from raysent.errors import ConfigError, did_you_mean
+from raysent.errors import ConfigError, did_you_mean, shown
 from raysent.storage import is_remote, is_safe_name, safe_name, shortened_name, shown_name
 
 TASK_FILE_SUFFIXES = (".yaml", ".yml")
 # What makes a folder one of queries and passages.
 CORPUS_FILE = "corpus.jsonl"
+# Of a file's name on most systems.
+_MOST_BYTES = 255
 # Of a task's name.
 _MAX_CHARACTERS = 80
 # Of a task's name that is made of a file's.
@@ -52,15 +55,18 @@ class TaskSettings(StrictModel):
         label: Column of the class, or of a list of labels; or several columns, each a yes/no question.
         join_labels: Whether labels that say the same, such as ``1`` and ``1.0`` or ``Yes`` and ``yes``, are one class,
             by the name of the most frequent; otherwise a warning names them.
-        separator: Separates several labels in one value of a CSV file, such as ``|``.
+        separator: Separates several labels in one value of a CSV file, such as ``|``. ``no`` says that each value is
+            one label, however it looks.
         score: Column of the score of a pair.
         query: Column of the query, of a table of queries and passages.
         passage: Column of the passage.
         relevance: Column of how relevant the passage is; above 0 it is. By default every passage beside a query is.
         range: The lowest and the highest possible score; by default of the scores themselves.
-        split: Column that says train, validation or test; or fractions to draw.
+        split: Column that says train, validation or test; or fractions to draw. ``no`` leaves out a column that would
+            be found by its name.
         folds: Number of folds of cross-validation, or the column of the fold of each row.
-        group: Column of what belongs together: rows with the same value are in the same fold or split.
+        group: Column of what belongs together: rows with the same value are in the same fold or split. ``no`` leaves
+            out a column that would be found by its name.
         copies: Whether rows whose texts are nearly the same belong together, as rows of the same text always do.
         metric: What counts: accuracy or macro_f1.
         header: Whether the first line of a CSV or TSV file names its columns; without it they are ``0``, ``1``, …. By
@@ -76,19 +82,27 @@ class TaskSettings(StrictModel):
     ordered: bool = False
     label: str | list[str] | None = None
     join_labels: bool = False
-    separator: str | None = pydantic.Field(default=None, min_length=1)
+    separator: Annotated[str, pydantic.Field(min_length=1)] | Literal[False] | None = None
     score: str | None = None
     query: str | None = None
     passage: str | None = None
     relevance: str | None = None
     range: list[float] | None = pydantic.Field(default=None, min_length=2, max_length=2)
-    split: str | Fractions | None = None
+    split: str | Fractions | Literal[False] | None = None
     folds: int | str | None = None
-    group: str | None = None
+    group: str | Literal[False] | None = None
     copies: bool = True
     metric: Literal["accuracy", "macro_f1"] = "accuracy"
     header: bool | None = None
     seed: int = pydantic.Field(default=0, ge=0)
+
+    @pydantic.model_validator(mode="before")
+    @classmethod
+    def _as_written(cls, values: Any) -> Any:
+        """Read ``yes`` and ``no`` of YAML, and names of columns that are numbers there."""
+        if not isinstance(values, Mapping):
+            return values
+        return {key: _setting(key, value) for key, value in values.items()}
 
     @pydantic.field_validator("name")
     @classmethod
@@ -123,6 +137,9 @@ class TaskSettings(StrictModel):
             raise ValueError("range must be two rising numbers")
         if not self.path:
             raise ValueError("path must name a table; given nothing")
+        for path in [self.path] if isinstance(self.path, str) else self.path.values():
+            if not is_remote(path) and _is_no_path(path):
+                raise ValueError(f"path must be the name of a file; given '{shown(path)}'")
         if (
             isinstance(self.split, Fractions)
             and (drawn := self.split.validation + self.split.test) >= 1
@@ -131,6 +148,30 @@ class TaskSettings(StrictModel):
                 f"split: validation and test must leave rows to train on; given {drawn:g} of all"
             )
         return self
+
+
+_SWITCHES = ("ordered", "header", "copies", "join_labels")
+# Settings that may also be off, and those that name columns.
+_OFF = ("separator", "split", "group")
+_COLUMNS = (
+    "text", "text_a", "text_b", "label", "score", "query", "passage", "relevance", "split", "group", "name",
+)  # fmt: skip
+_YES = ("true", "yes", "1")
+_NO = ("false", "no", "0")
+
+
+def _setting(key: str, value: Any) -> Any:
+    """Return the value of a setting as it is meant: a switch, a name, or as it is."""
+    if isinstance(value, str):
+        if key in _SWITCHES and value.lower() in (*_YES, *_NO):
+            return value.lower() in _YES
+        return False if key in _OFF and value.lower() in ("no", "false") else value
+    if key not in _COLUMNS:
+        return value
+    if isinstance(value, list):
+        return [_setting(key, inner) for inner in value]
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return str(value) if is_number else value
 
 
 def name_of_file(text: str) -> str:
@@ -164,11 +205,16 @@ def is_task_file(name: str, *, known: Collection[str] = ()) -> bool:
         or "/" in path
     ):
         return True
-    return Path(path).expanduser().exists()
+    return _is_there(path)
 
 
 def split_task_name(name: str) -> tuple[str | None, str, str]:
     """Return the task's name if one is given, the path, and the options of ``[name=]path[:key=value,...]``."""
+    # A file of this name is meant, whatever signs are in it.
+    if _is_there(name):
+        return None, name, ""
+    if _is_there(before_options := name.rpartition(":")[0]) and "=" in name[len(before_options) :]:
+        return None, before_options, name[len(before_options) + 1 :]
     head, _, path = name.partition("=")
     own = head if path and not set(head) & set("/:.") and head else None
     rest = path if own is not None else name
@@ -176,6 +222,18 @@ def split_task_name(name: str) -> tuple[str | None, str, str]:
     if colon < 0 or "=" not in rest[colon:]:
         return own, rest, ""
     return own, rest[:colon], rest[colon + 1 :]
+
+
+def _is_no_path(path: str) -> bool:
+    parts = Path(path).parts
+    return "\0" in path or any(len(part.encode(errors="replace")) > _MOST_BYTES for part in parts)
+
+
+def _is_there(path: str) -> bool:
+    try:
+        return bool(path) and not is_remote(path) and Path(path).expanduser().exists()
+    except (OSError, RuntimeError):  # a text that is no path
+        return False
 
 
 def read_settings(name: str) -> list[TaskSettings]:
@@ -215,6 +273,16 @@ def written_name(settings: TaskSettings) -> str | None:
     return f"{start}{settings.path}:{','.join(options)}"
 
 
+def how_to(settings: TaskSettings, key: str, value: str | bool) -> str:
+    """Return how a user sets one more setting of a table's task: what is typed, or in words."""
+    name = written_name(settings.model_copy(update={key: value}))
+    if name is not None:
+        return f"--task {shlex.quote(name)}"
+    of_python = repr(value)
+    of_yaml = str(value).lower() if isinstance(value, bool) else f'"{value}"'
+    return f"'{key}: {of_yaml}' in a task file, or {key}={of_python} of raysent.Task,"
+
+
 def _written_option(value: Any) -> str | None:
     if isinstance(value, bool):
         return "yes" if value else "no"
@@ -242,10 +310,6 @@ def _options(name: str, options: str) -> dict[str, Any]:
 
 
 def _option_value(key: str, value: str) -> Any:
-    if key in ("ordered", "header", "copies", "join_labels"):
-        return {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}.get(
-            value.lower(), value
-        )
     if key in ("folds", "seed") and value.isdecimal():
         return int(value)
     if key == "range":

@@ -13,7 +13,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Literal
 
-from raysent.errors import ConfigError, DataError
+from raysent.errors import ConfigError, DataError, shown
 from raysent.evaluation.task import PROBED, SCORINGS, ProbeTask, Scoring, Task, TaskData
 from raysent.evaluation.task_files import is_task_file, open_tasks
 from raysent.registry import Registry, by_table
@@ -144,7 +144,7 @@ def _registered_task(name: str, scorings: Collection[Scoring], option: str) -> T
     close = get_close_matches(_plain(name), by_plain, n=1)
     usable = [task.name for task in TASKS.values() if task.scoring in scorings]
     hint = f"did you mean '{by_plain[close[0]]}'?" if close else f"known: {', '.join(usable)}"
-    raise ConfigError(f"{option}{name}: unknown task; {hint}{TASKS.failures}")
+    raise ConfigError(f"{option}{shown(name)}: unknown task; {hint}{TASKS.failures}")
 
 
 def _plain(name: str) -> str:

@@ -121,7 +121,8 @@ def _parse_choice(values: Any) -> Choice:
     scalars = isinstance(values, list) and all(
         isinstance(value, str | int | float | bool) for value in values
     )
-    if not scalars or not values or len(set(map(repr, values))) < len(values):
+    # 1, 1.0 and true are one value in Python, and so in what draws one of them.
+    if not scalars or not values or len(set(values)) < len(values):
         raise ConfigError(f"must be {FORMS['choice']} with distinct values; given {values!r}")
     return Choice({value: value for value in values})
 
