@@ -95,6 +95,14 @@ def test_next_rows_begin_with_the_best_and_are_no_copies():
     assert all(scores[one] >= scores[other] for one, other in pairwise(chosen))
 
 
+def test_next_rows_have_a_text():
+    """Also where more rows are wanted than have one; where none has one, there are none."""
+    logs = np.log(np.full((1, 5, 2), 0.5))
+    texts = ["a red lamp", "", " \u200b", "the wide river", "&nbsp;"]
+    assert sorted(next_rows(logs, texts, 5).tolist()) == [0, 3]
+    assert next_rows(logs, ["", " ", "", "", ""], 5).tolist() == []
+
+
 def test_next_rows_are_the_best_of_each_cluster():
     """The rows of one topic are the least decided; one of each topic is asked for, its best one."""
     texts = [topic.format(word) for topic in TOPICS for word in WORDS]

@@ -214,7 +214,10 @@ def test_index_of_words_is_read_as_it_was_written(tmp_path) -> None:
     """From a folder."""
     index = Bm25Index.of(["the cat sat", "a dog"])
     index.save(tmp_path / "words")
-    assert Bm25Index.load(tmp_path / "words").top("dog", 3)[0].tolist() == [1]
+    loaded = Bm25Index.load(tmp_path / "words", num_passages=len(index))
+    assert loaded.top("dog", 3)[0].tolist() == [1]
+    with pytest.raises(ValueError, match="3 passages"):
+        Bm25Index.load(tmp_path / "words", num_passages=3)
 
 
 def test_passage_with_the_identifier_of_the_query_is_no_candidate(folder) -> None:

@@ -18,13 +18,14 @@ import raysent
 from raysent.data.vocabulary import Vocabulary
 from raysent.errors import ArtifactError, ConfigError, DataError
 from raysent.evaluation.fusion import Ranking, fuse
-from raysent.evaluation.retrieval import fit_weight, measure
+from raysent.evaluation.retrieval import fit_weight, measure, rank
 from raysent.evaluation.task import RetrievalData
 from raysent.exports.search import SearchIndex, read_queries
 from raysent.models import ModelConfig, SentenceModel, load, vector_folder
 from raysent.models.schemes.hash import HashEncoder
 from raysent.models.sentence_encoder import JoinedEncoders, normalize_rows
 from raysent.models.vector_folder import VectorFolder, VectorFormat
+from raysent.storage import file_sha256
 
 
 @pytest.fixture
@@ -473,3 +474,146 @@ def test_command_indexes_and_searches(passages, monkeypatch, capsys, tmp_path) -
     assert values["results"][0][0].keys() == {"file", "row", "score", "text"}
     assert "query: must be given at least once" in command("search", "index").err
     assert "use 'raysent index MODEL TEXT -o INDEX'" in command("neighbours", "hash:8", "texts").err
+
+
+def answers(index: SearchIndex) -> list[object]:
+    """Return what an index finds, by every ranking."""
+    queries = ["cat dog rain", "the moon", "zqx"]
+    return [index.search(queries, k=20, by=by) for by in ("vectors", "words", "fused")]
+
+
+@pytest.mark.parametrize("precision", ["float32", "int8"])
+def test_flipped_bit_of_what_is_derived_is_noticed_and_it_is_made_again(
+    passages, precision, capsys
+) -> None:
+    """In one line, with the same hits, whatever file it is in; the next search reads what was written."""
+    expected = answers(indexed(precision=precision))
+    folder = Path("index/.search")
+    files = {path.name: path.read_bytes() for path in folder.iterdir()}
+    assert {"about.json", "blank.npy", "vocab.index.json", "data.csc.index.npy"} <= set(files)
+    generator = np.random.default_rng(0)
+    for name, content in files.items():
+        for _ in range(6):
+            damaged = bytearray(content)
+            place = int(generator.integers(len(damaged)))
+            damaged[place] ^= 1 << int(generator.integers(8))
+            (folder / name).write_bytes(bytes(damaged))
+            assert answers(SearchIndex("index")) == expected, (name, place)
+            lines = capsys.readouterr().err.splitlines()
+            if name != "about.json":
+                assert lines == [f"index/.search/{name}: is not as it was written; made again"]
+            assert {path.name: path.read_bytes() for path in folder.iterdir()} == files
+            assert answers(SearchIndex("index")) == expected
+            assert capsys.readouterr().err == ""
+
+
+def test_derived_words_are_read_and_not_made_again(passages, monkeypatch) -> None:
+    """Where nothing is damaged."""
+    expected = answers(indexed())
+    monkeypatch.setattr(SearchIndex, "_all_words", None)
+    monkeypatch.setattr(SearchIndex, "_blank_rows", None)
+    assert answers(SearchIndex("index")) == expected
+
+
+def test_derived_file_that_is_missing_or_too_many_is_noticed(passages, capsys) -> None:
+    """And `index` itself mends what it finds, also what an earlier version wrote without hashes."""
+    expected = answers(indexed())
+    folder = Path("index/.search")
+    (folder / "vocab.index.json").unlink()
+    assert answers(SearchIndex("index")) == expected
+    (folder / "corpus.jsonl").write_text("{}\n")
+    assert answers(SearchIndex("index")) == expected
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.partition(":")[0] for line in lines] == [
+        "index/.search/vocab.index.json",
+        "index/.search/corpus.jsonl",
+    ]
+    about = json.loads((folder / "about.json").read_text())
+    (folder / "about.json").write_text(json.dumps({**about, "version": 2, "files": {}}))
+    (folder / "data.csc.index.npy").write_bytes(b"")
+    assert answers(indexed()) == expected
+    assert json.loads((folder / "about.json").read_text()) == about
+
+
+def test_words_whose_hashes_are_right_and_whose_numbers_are_not_are_made_again(passages) -> None:
+    """As a stranger may write them: no search ends in the midst."""
+    expected = answers(indexed())
+    folder = Path("index/.search")
+    rows = np.load(folder / "indices.csc.index.npy")
+    rows[3] = 10**6
+    np.save(folder / "indices.csc.index.npy", rows)
+    about = json.loads((folder / "about.json").read_text())
+    about["files"]["indices.csc.index.npy"] = file_sha256(folder / "indices.csc.index.npy")
+    (folder / "about.json").write_text(json.dumps(about))
+    assert answers(SearchIndex("index")) == expected
+
+
+def test_derived_files_that_cannot_be_written_are_made_for_the_search(
+    passages, monkeypatch
+) -> None:
+    """As in a folder of another user."""
+    expected = answers(indexed())
+    Path("index/.search/vocab.index.json").write_text("{")
+
+    def refuse(*_: object, **__: object) -> None:
+        raise PermissionError("not yours")
+
+    monkeypatch.setattr("raysent.exports.derived_files.remove_tree", refuse)
+    assert answers(SearchIndex("index")) == expected
+
+
+@pytest.mark.parametrize("precision", ["float32", "int8", "ubinary"])
+def test_blank_passage_keeps_its_row_and_is_never_found(passages, precision) -> None:
+    """By vectors, words or both, of unknown words too; also where nothing derived is there."""
+    lines = ["the cat sat", "", "   ", "a dog ran", "\u200b", "rain fell"]
+    Path("texts/a.txt").write_text("\n".join(lines) + "\n")
+    Path("texts/b.txt").unlink()
+    index = indexed(precision=precision)
+    assert index.num_passages == 6
+    encoder = load("hash:32")
+    assert (encoder.encode(["."]) == encoder.encode([""])).all()
+    found = answers(index)
+    for by in ("vectors", "fused"):
+        for query in (".", "zqx", "rain"):
+            (hits,) = index.search(query, k=6, by=by)
+            assert sorted(hit.row for hit in hits) == [0, 3, 5]
+            assert [hit.text for hit in hits] == [lines[hit.row] for hit in hits]
+    assert index.search("rain", k=1)[0][0].row == 5
+    shutil.rmtree("index/.search")
+    assert answers(SearchIndex("index")) == found
+
+
+def test_index_of_blank_passages_alone_finds_nothing(passages) -> None:
+    """By any ranking."""
+    Path("texts/a.txt").write_text("\n\n \n")
+    Path("texts/b.txt").unlink()
+    index = indexed()
+    assert index.num_passages == 3
+    assert answers(index) == [[[], [], []]] * 3
+
+
+def test_blank_passage_of_a_task_with_queries_is_not_found() -> None:
+    """A ranking is that of the corpus without it."""
+
+    def data(texts: list[str]) -> RetrievalData:
+        return RetrievalData(
+            task="t",
+            passages=texts,
+            passage_ids=tuple(f"p{row}" for row in range(len(texts))),
+            queries=["zqx", "a cat"],
+            query_ids=("q0", "q1"),
+            relevant=({0: 1.0}, {0: 1.0}),
+            train=np.array([], dtype=np.int64),
+            dev=np.array([0]),
+            test=np.array([1]),
+        )
+
+    encoder = HashEncoder(16)
+    queries = np.array([0, 1])
+    whole = rank(encoder, data(["the cat", "", "a dog", " "]), queries, depth=4)
+    without = rank(encoder, data(["the cat", "a dog"]), queries, depth=4)
+    kept = np.array([0, 2, -1])
+    np.testing.assert_array_equal(whole.rows, kept[without.rows])
+    np.testing.assert_array_equal(whole.scores, without.scores)
+    nothing = rank(encoder, data(["", " "]), queries, depth=4)
+    assert (nothing.rows == -1).all()

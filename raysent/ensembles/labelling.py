@@ -19,6 +19,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from raysent.data.same_text import is_blank
 from raysent.ensembles.cross_fitting import cross_fit
 from raysent.ensembles.methods import ANSWER
 from raysent.ensembles.predictions import PredictionsLike, as_predictions
@@ -41,7 +42,7 @@ def next_rows(
 ) -> Int64:
     """Return the rows to label next, int64 [at most num_rows], the most useful first.
 
-    Of near-copies one is returned, and none of a text that is known.
+    Of near-copies one is returned, none of a text that is known, and none without a text.
 
     Args:
         log_probabilities: Of the members for rows without a label, [members, rows, classes].
@@ -49,8 +50,14 @@ def next_rows(
         num_rows: The number of rows that are wanted.
         known: Texts that have a label.
     """
-    scores = indecision(log_probabilities) * density(texts)
-    order, num_compared = np.argsort(-scores, kind="stable"), 0
+    readable = np.flatnonzero([not is_blank(text) for text in texts])
+    if not len(readable):
+        return readable
+    scores = np.zeros(len(texts))
+    densities = density([texts[row] for row in readable.tolist()])
+    scores[readable] = indecision(log_probabilities)[readable] * densities
+    order = readable[np.argsort(-scores[readable], kind="stable")]
+    num_compared = 0
     while True:
         num_compared = max(_NUM_CANDIDATES * num_rows, 2 * num_compared)
         compared = order[:num_compared]

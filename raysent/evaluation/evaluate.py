@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from raysent.data.languages import language_of_texts
+from raysent.data.same_text import is_blank
 from raysent.data.unicode_form import OF_NEW, is_in_form
 from raysent.errors import ArtifactError, DataError
 from raysent.evaluation.baselines import LEXICAL, baselines_of, is_pretrained
@@ -379,6 +380,8 @@ def _job(member: Member, data: AnyData, protocol: str) -> Job:
         settings = _settings(member, data, protocol)
     elif isinstance(data, RetrievalData):
         protocol, settings = RETRIEVAL, RETRIEVAL_VERSION
+        if any(map(is_blank, data.passages)):  # records of earlier versions found them
+            settings = {"version": RETRIEVAL_VERSION, "finds_blank": False}
     else:
         protocol, settings = SIMILARITY, SIMILARITY_VERSION
     return Job(member, data, protocol, content_key(member.key, data.row_hash, protocol, settings))

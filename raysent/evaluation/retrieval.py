@@ -1,9 +1,10 @@
 """Queries and passages -> how well a model ranks: nDCG@10, recall@100 and MRR@10; nothing is trained.
 
-Encoders rank by cosine, or by Hamming distance of codes, exactly; `bm25` by words. Each measure is the mean over
-queries, in percent; a query without a relevant passage scores 0, and so does one for which a model finds nothing.
-Passages of equal score are in the order of trec_eval: scores in single precision, then falling identifiers. Queries of
-dev give the validation score, by which anything is chosen, and those of test the test score and its interval.
+Encoders rank by cosine, or by Hamming distance of codes, exactly; `bm25` by words. A blank passage is never found. Each
+measure is the mean over queries, in percent; a query without a relevant passage scores 0, and so does one for which a
+model finds nothing. Passages of equal score are in the order of trec_eval: scores in single precision, then falling
+identifiers. Queries of dev give the validation score, by which anything is chosen, and those of test the test score and
+its interval.
 
 Source: Järvelin and Kekäläinen, 2002 (nDCG; the gain is the relevance itself, as in trec_eval); trec_eval.
 """
@@ -17,6 +18,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from raysent.data.same_text import is_blank
 from raysent.evaluation.bootstrap import BootstrapEstimate, Resamples
 from raysent.evaluation.fusion import DEPTH, Ranking, fuse
 from raysent.evaluation.nearest import Hits, check_search, nearest_codes, nearest_vectors
@@ -112,12 +114,21 @@ def _rank(
 
 def _by_vectors(encoder: SentenceEncoder, passages: list[str], queries: list[str], k: int) -> Hits:
     check_search(encoder.similarity_measure)  # before hours of encoding
-    blocks = [passages[first : first + _CHUNK] for first in range(0, len(passages), _CHUNK)]
+    # A blank passage has the vector of an unknown word: it would be the best hit of a query of such words.
+    candidates = np.flatnonzero([not is_blank(passage) for passage in passages])
+    if not len(candidates):
+        return Hits(np.empty((len(queries), 0), np.int64), np.empty((len(queries), 0)))
+    texts = [passages[row] for row in candidates.tolist()]
+    blocks = [texts[first : first + _CHUNK] for first in range(0, len(texts), _CHUNK)]
     if encoder.similarity_measure == "hamming":
         codes = np.concatenate([pack_bits(encoder.encode_document(block)) for block in blocks])
-        return nearest_codes(codes, pack_bits(encoder.encode_query(queries)), k=k)
-    vectors = np.concatenate([normalize_rows(encoder.encode_document(block)) for block in blocks])
-    return nearest_vectors(vectors, normalize_rows(encoder.encode_query(queries)), k=k)
+        hits = nearest_codes(codes, pack_bits(encoder.encode_query(queries)), k=k)
+    else:
+        vectors = np.concatenate(
+            [normalize_rows(encoder.encode_document(block)) for block in blocks]
+        )
+        hits = nearest_vectors(vectors, normalize_rows(encoder.encode_query(queries)), k=k)
+    return Hits(candidates[hits.rows], hits.scores)
 
 
 def measure(ranking: Ranking, data: RetrievalData) -> Float64:

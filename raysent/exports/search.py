@@ -1,13 +1,17 @@
 """A folder of passages that is searched: vectors or codes, as `encode_corpus` writes them, and words.
 
-    texts -> `raysent index` -> DIR: a Parquet file for each file of text, and .search/: an index of BM25, and int8.npy
+    texts -> `raysent index` -> DIR: a Parquet file for each file of text, and .search/: an index of BM25, which rows
+                                are blank, and int8.npy
     queries -> `SearchIndex.search` -> the best passages of each query: by vectors, by words, or by both
 
 The search is exact by float32 vectors of unit length, compared by cosine, or by the bits of a model with a code, by
 Hamming distance. Of other precisions memory holds the signs of the vectors, an eighth of a byte a number: the nearest
 by Hamming distance are ordered by their cosine with the query's own vector, of int8 as a memory map reads it from the
-disk, else of the signs. What is in .search/ is made again wherever it is not of the files that are there, so that a
-folder in a bucket needs none.
+disk, else of the signs. What is in .search/ is made again wherever it is not of the files that are there, or is not as
+it was written, so that a folder in a bucket needs none.
+
+A blank passage keeps its row and is never found: its vector is that of any word that the model does not know. Where the
+folder keeps no texts, blank passages are not known.
 
 Source: Yamada et al., 2021, "Efficient Passage Retrieval with Hashing" (signs, and scores by the query's vector);
 sentence-transformers' "Embedding Quantization" (int8 on the disk).
@@ -27,12 +31,13 @@ from typing import Literal, get_args
 import numpy as np
 
 from raysent.data import read_lines
-from raysent.data.same_text import as_read
+from raysent.data.same_text import as_read, is_blank
 from raysent.data.tables import check_texts, is_table, read_table
-from raysent.errors import ArtifactError, ConfigError, DataError
+from raysent.errors import ArtifactError, ConfigError, DataError, RaysentError
 from raysent.evaluation.fusion import DEPTH, Ranking, fuse
 from raysent.evaluation.members import load_saved, shared_name
 from raysent.evaluation.nearest import Hits, nearest_codes, nearest_vectors
+from raysent.exports.derived_files import DerivedFiles
 from raysent.models.codes import pack_bits
 from raysent.models.schemes.bm25 import VERSION as WORDS_VERSION
 from raysent.models.schemes.bm25 import Bm25Index
@@ -43,12 +48,15 @@ from raysent.models.sentence_encoder import (
     normalize_rows,
 )
 from raysent.models.vector_folder import VectorBatch, VectorFolder
-from raysent.storage import content_key, read_json, remove, remove_tree, write_json
+from raysent.progress import messages
+from raysent.storage import content_key
 
 By = Literal["vectors", "words", "fused"]
 
-_DERIVED_FOLDER, _ABOUT, _INT8_FILE = ".search", "about.json", "int8.npy"
-_FORMAT_VERSION = 2
+_DERIVED_FOLDER, _INT8_FILE, _BLANK_FILE = ".search", "int8.npy", "blank.npy"
+_FORMAT_VERSION = 3
+# What reading files that are not what they seem may raise.
+_UNREADABLE = (ArtifactError, OSError, ValueError, KeyError, TypeError, IndexError, EOFError)
 # Signs whose cosine with the query's vector is computed, for each passage that is asked for, and at least. Measured on
 # 148,576 captions, one model: 100 lose 0.1 points of nDCG@10 by int8; by signs alone any number loses 1.8.
 _RESCORED, _LEAST_RESCORED = 10, 500
@@ -125,13 +133,13 @@ class SearchIndex:
         empty = next((number for number, query in enumerate(asked) if not query.strip()), None)
         if empty is not None:
             raise ConfigError(f"queries[{empty}]: must be text; given nothing")
-        if not asked or not size:
+        if not asked or not size or not len(self.candidates):
             return [[] for _ in asked]
         by = by or self.by
         if weight is not None and by != "fused":
             raise ConfigError(f"weight: must be given with by=fused; given by={by}")
         depth = size if by != "fused" else min(max(size, DEPTH), self.num_passages)
-        hits = [self._by_vectors(asked, depth)] if by != "words" else []
+        hits = [self._by_vectors(asked, min(depth, len(self.candidates)))] if by != "words" else []
         hits += [Hits(*self.words.search(asked, depth))] if by != "vectors" else []
         found = [Ranking(np.arange(len(asked)), one.rows, -one.distances) for one in hits]
         ranking = found[0]
@@ -143,7 +151,9 @@ class SearchIndex:
 
     def prepare(self) -> None:
         """Read what a search needs, so that the first one does not wait; of words only where bm25s is installed."""
-        _ = self.encoder, self.vectors, self.format.precision == "int8" and self.int8
+        _ = self.encoder, self.vectors, self.candidates
+        if self.format.precision == "int8":
+            _ = self.int8
         if self.format.has_text and find_spec("bm25s") is not None:
             _ = self.words
 
@@ -179,14 +189,21 @@ class SearchIndex:
 
     @cached_property
     def vectors(self) -> np.ndarray:
-        """All vectors as they are compared: of length 1, float32 [passages, dim], or bits, uint8 [passages, bytes]."""
+        """The candidates' vectors as they are compared.
+
+        Of length 1, float32 [candidates, dim], or bits, uint8 [candidates, bytes].
+        """
         is_bits = self.format.measure == "hamming" or self.format.precision != "float32"
-        found = np.empty((self.num_passages, -(-self.format.dim // 8)), np.uint8)
+        found = np.empty((len(self.candidates), -(-self.format.dim // 8)), np.uint8)
         if not is_bits:
-            found = np.empty((self.num_passages, self.format.dim), np.float32)
-        first = 0
+            found = np.empty((len(self.candidates), self.format.dim), np.float32)
+        is_candidate = np.zeros(self.num_passages, bool)
+        is_candidate[self.candidates] = True
+        first = first_row = 0
         for batch in self._batches():
-            rows = batch.vectors
+            last_row = first_row + len(batch.vectors)
+            rows = batch.vectors[is_candidate[first_row:last_row]]
+            first_row = last_row
             if self.format.precision == "float32" and not np.isfinite(rows).all():
                 raise DataError(
                     f"{self.folder.name}: {batch.file}: vectors must be finite; train the model again"
@@ -198,10 +215,32 @@ class SearchIndex:
         return found
 
     @cached_property
+    def candidates(self) -> np.ndarray:
+        """The rows that can be found, int64 [candidates]: all but those of blank passages."""
+        if not self.format.has_text:
+            return np.arange(self.num_passages)
+        is_blank_row = None
+        if self._is_derived_whole:
+            is_blank_row = self._loaded(_BLANK_FILE, shape=(self.num_passages,), dtype=np.bool_)
+        if is_blank_row is None:
+            is_blank_row = self._blank_rows()
+        return np.flatnonzero(~is_blank_row)
+
+    def _blank_rows(self) -> np.ndarray:
+        texts = (text for batch in self._batches(with_text=True) for text in batch.texts or ())
+        return np.fromiter((is_blank(text) for text in texts), bool, count=self.num_passages)
+
+    @cached_property
     def int8(self) -> np.ndarray:
         """What orders the nearest signs of a folder of this precision, int8 [passages, dim]: on the disk, or read."""
-        if self._has_derived:
-            return np.asarray(np.load(self._derived / _INT8_FILE, mmap_mode="r"))
+        if self._is_derived_whole:
+            shape = (self.num_passages, self.format.dim)
+            mapped = self._loaded(_INT8_FILE, shape=shape, dtype=np.int8)
+            if mapped is not None:
+                return mapped
+        return self._all_int8()
+
+    def _all_int8(self) -> np.ndarray:
         return np.concatenate(
             [np.empty((0, self.format.dim), np.int8), *(batch.vectors for batch in self._batches())]
         )
@@ -216,22 +255,50 @@ class SearchIndex:
             raise ConfigError(
                 f"{self.folder.name}: holds no texts to search by words; index with keeps_text=true"
             )
-        if self._has_derived:
-            return Bm25Index.load(self._derived)
+        if self._is_derived_whole:
+            with contextlib.suppress(*_UNREADABLE):
+                return Bm25Index.load(self._derived.folder, num_passages=self.num_passages)
+        return self._all_words()
+
+    def _all_words(self) -> Bm25Index:
         return Bm25Index.of(
             [text for batch in self._batches(with_text=True) for text in batch.texts or ()]
         )
 
-    @property
-    def _derived(self) -> Path:
-        return (self.folder.local or Path()) / _DERIVED_FOLDER
+    def _loaded(
+        self, name: str, *, shape: tuple[int, ...], dtype: type[np.generic]
+    ) -> np.ndarray | None:
+        """Return an array that is mapped from a derived file; None where the file has another one."""
+        with contextlib.suppress(*_UNREADABLE):
+            array = np.load(self._derived.folder / name, mmap_mode="r", allow_pickle=False)
+            if array.shape == shape and array.dtype == dtype:
+                return np.asarray(array)
+        return None
 
     @property
-    def _has_derived(self) -> bool:
-        with contextlib.suppress(ArtifactError):
-            return (
-                self.folder.local is not None and read_json(self._derived / _ABOUT) == self._about
+    def _derived(self) -> DerivedFiles:
+        place = (self.folder.local or Path()) / _DERIVED_FOLDER
+        return DerivedFiles(place, made_of=self._about)
+
+    @cached_property
+    def _is_derived_whole(self) -> bool:
+        """Whether derived files can be read: they are of the files that are there, and as they were written.
+
+        Where they are not, they are made again for this search, and are written if there were any.
+        """
+        if self.folder.local is None or not self._derived.exist():
+            return False
+        if self._derived.are_current():
+            damaged = self._derived.damaged()
+            if damaged is None:
+                return True
+            messages.print(
+                f"{self._derived.folder / damaged}: is not as it was written; made again",
+                soft_wrap=True,
             )
+        with contextlib.suppress(RaysentError, OSError):
+            self._write_derived()
+            return True
         return False
 
     @property
@@ -250,18 +317,28 @@ class SearchIndex:
         Raises:
             ArtifactError: If the folder cannot be written.
         """
-        if self.folder.local is None or self._has_derived:
+        if self.folder.local is None:
             return
-        remove(self._derived / _ABOUT)
-        remove_tree(self._derived, below=self.folder.local)
-        self._derived.mkdir()
+        if not self._derived.are_current() or self._derived.damaged() is not None:
+            self._write_derived()
+
+    def _write_derived(self) -> None:
+        assert self.folder.local is not None
+        self._derived.write(self._write_files, below=self.folder.local)
+
+    def _write_files(self, folder: Path) -> None:
         if self.format.has_text:
-            self.words.save(self._derived)
+            self._all_words().save(folder)
+            np.save(folder / _BLANK_FILE, self._blank_rows())
         if self.format.precision == "int8":
-            np.save(self._derived / _INT8_FILE, self.int8)
-        write_json(self._derived / _ABOUT, self._about)
+            np.save(folder / _INT8_FILE, self._all_int8())
 
     def _by_vectors(self, queries: list[str], k: int) -> Hits:
+        hits = self._nearest(queries, k)
+        return Hits(self.candidates[hits.rows], hits.scores)
+
+    def _nearest(self, queries: list[str], k: int) -> Hits:
+        """Return the nearest candidates, by their places among the candidates."""
         vectors = self.encoder.encode_query(queries)
         if self.format.measure == "hamming":
             return nearest_codes(self.vectors, pack_bits(vectors), k=k)
@@ -282,7 +359,7 @@ class SearchIndex:
 
     def _rescored(self, rows: np.ndarray) -> np.ndarray:
         if self.format.precision == "int8":
-            return np.asarray(self.int8[rows], np.float32)
+            return np.asarray(self.int8[self.candidates[rows]], np.float32)
         return (
             np.unpackbits(self.vectors[rows], axis=1, count=self.format.dim).astype(np.float32) * 2
             - 1

@@ -111,13 +111,35 @@ class Bm25Index:
         self._index.save(folder, show_progress=False)
 
     @classmethod
-    def load(cls, folder: Path) -> Bm25Index:
+    def load(cls, folder: Path, *, num_passages: int) -> Bm25Index:
         """Read an index, memory-mapped.
 
         Raises:
             ConfigError: If bm25s is not installed.
+            ValueError: If it is not one of so many passages: a search would end in the midst.
         """
-        return cls(_library().BM25.load(folder, mmap=True))
+        index = cls(_library().BM25.load(folder, mmap=True))
+        index._check(num_passages)
+        return index
+
+    def _check(self, num_passages: int) -> None:
+        scores = self._index.scores
+        starts = np.asarray(scores["indptr"])
+        rows = np.asarray(scores["indices"])
+        num_words = len(starts) - 1
+        # The library adds a word without characters, which no text has.
+        numbers = [number for word, number in self._index.vocab_dict.items() if word]
+        is_right = (
+            scores["num_docs"] == num_passages
+            and len(scores["data"]) == len(rows)
+            and (starts[0], starts[-1]) == (0, len(rows))
+            and bool((np.diff(starts) >= 0).all())
+            and int(rows.max(initial=-1)) < num_passages
+            and int(rows.min(initial=0)) >= 0
+            and all(type(number) is int and 0 <= number < num_words for number in numbers)
+        )
+        if not is_right:
+            raise ValueError(f"{num_passages:,} passages")
 
     def __len__(self) -> int:
         """Return the number of passages."""
