@@ -1,6 +1,6 @@
 """Kill commands at random moments, damage random files, and compare what comes out with what comes out undisturbed.
 
-    python -m benchmarks.kills [--ray 150] [--others 350] [--damages 500] [--seed 0] [--folder FOLDER] [--json]
+    python -m benchmarks.kills [--ray 150] [--others 350] [--damages 500] [--faults 500] [--seed 0] [--folder FOLDER]
 
 A kill ends one process of a command by SIGKILL: the command itself, or one that it has started (Ray's control service,
 its node, a worker; a reader of text). Then the command is given again, or what continues it. Its files must be those of
@@ -38,7 +38,7 @@ import tempfile
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -334,13 +334,27 @@ class Ending:
 class Run:
     """A command in a process of its own, forked from this one."""
 
-    def __init__(self, typed: str, folder: Path) -> None:
+    def __init__(
+        self,
+        typed: str | Sequence[str],
+        folder: Path,
+        *,
+        before: Callable[[], object] | None = None,
+    ) -> None:
+        """Start it.
+
+        Args:
+            typed: What stands after `raysent`; a list where words have blanks in them.
+            folder: Where it is started.
+            before: What its process does first.
+        """
         self._folder, self._began = folder, time.monotonic()
+        self._before = before
         sys.stdout.flush()
         sys.stderr.flush()
         self.pid = os.fork()
         if not self.pid:
-            self._be(typed.split())
+            self._be(typed.split() if isinstance(typed, str) else list(typed))
         self.process, self._code = psutil.Process(self.pid), None
 
     def _be(self, arguments: list[str]) -> None:
@@ -359,6 +373,8 @@ class Run:
                     number,
                 )
             os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+            if self._before is not None:
+                self._before()
             sys.argv = ["raysent", *arguments]
             if arguments[0] == "compose":  # a function alone
                 raysent.compose(arguments[1:-2], output=arguments[-1])
@@ -410,9 +426,15 @@ class Run:
         return Ending(code, out, err, time.monotonic() - self._began, self.pid)
 
 
-def run(typed: str, folder: Path) -> Ending:
-    """Run a command to its end."""
-    return Run(typed, folder).wait()
+def run(
+    typed: str | Sequence[str],
+    folder: Path,
+    *,
+    before: Callable[[], object] | None = None,
+    limit_s: float = LIMIT_S,
+) -> Ending:
+    """Run a command to its end, or to the limit."""
+    return Run(typed, folder, before=before).wait(limit_s)
 
 
 @contextlib.contextmanager
@@ -448,7 +470,7 @@ class Stage:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._base = folder / "base"
+        self.base = folder / "base"
         self._references: dict[str, dict[str, Any]] = {}
 
     def prepare(self) -> None:
@@ -456,20 +478,20 @@ class Stage:
         done = self.folder / "prepared"
         if done.exists():
             return
-        shutil.rmtree(self._base, ignore_errors=True)
-        self._base.mkdir(parents=True)
-        write_inputs(self._base)
+        shutil.rmtree(self.base, ignore_errors=True)
+        self.base.mkdir(parents=True)
+        write_inputs(self.base)
         for typed in PREPARATION:
-            ended = run(typed, self._base)
+            ended = run(typed, self.base)
             if ended.code:
                 sys.exit(f"kills: {typed}: exit code {ended.code}\n{ended.err}")
         done.touch()
 
     @contextlib.contextmanager
-    def copy(self) -> Iterator[Path]:
-        """Yield a copy of the files."""
+    def copy(self, names: Sequence[str] = ()) -> Iterator[Path]:
+        """Yield a copy of the files; of these alone, if some are named."""
         with scratch_folder(self.folder) as scratch:
-            shutil.copytree(self._base, scratch / "files", symlinks=True)
+            shutil.copytree(self.base, scratch / "files", symlinks=True, ignore=_all_but(names))
             yield scratch / "files"
 
     def reference(self, command: Command) -> dict[str, Any]:
@@ -506,6 +528,18 @@ class Stage:
         return difference(
             contents(folder, command, out), expected["made"], loose=set(expected["loose"])
         ) or (check_sweep(folder, folder / "out") if command.typed.startswith("sweep") else "")
+
+
+def _all_but(names: Sequence[str]) -> Callable[[str, list[str]], list[str]]:
+    """Return what `copytree` is to leave out: all at the top but these names, or nothing without names."""
+    top: list[str] = []
+
+    def ignored(folder: str, found: list[str]) -> list[str]:
+        top.append(folder)
+        is_top = folder == top[0]
+        return [name for name in found if is_top and names and name not in names]
+
+    return ignored
 
 
 def check_sweep(folder: Path, sweep: Path) -> str:
@@ -693,8 +727,15 @@ DAMAGES: dict[str, Callable[[bytes, random.Random], bytes | None]] = {
 }
 
 
-def damage(case: Case, stage: Stage, draw: random.Random) -> dict[str, Any]:
-    """Damage a file that a command reads, and compare what it makes."""
+def damage(
+    case: Case,
+    stage: Stage,
+    draw: random.Random,
+    *,
+    ways: Sequence[str] = tuple(DAMAGES),
+    find_trouble: Callable[[Ending], str] = trouble,
+) -> dict[str, Any]:
+    """Damage a file that a command reads in one of these ways, and compare what it makes."""
     command = case.command
     with stage.copy() as folder:
         paths = [folder / name for name in command.damages]
@@ -707,18 +748,17 @@ def damage(case: Case, stage: Stage, draw: random.Random) -> dict[str, Any]:
             }
         )
         file = draw.choice([file for file in files if file.stat().st_size])
-        how, whole = draw.choice(list(DAMAGES)), file.read_bytes()
+        how, whole = draw.choice(ways), file.read_bytes()
         damaged = DAMAGES[how](whole, draw)
         file.unlink()
         if damaged is not None:
             file.write_bytes(damaged)
         ended = run(command.typed, folder)
         said = {"file": str(file.relative_to(folder)), "how": how, "code": ended.code}
-        if (
-            why := trouble(ended)
-            if command.typed.split()[0] != "doctor" or (ended.code or 0) not in (0, 1)
-            else ""
-        ):
+        # A doctor that finds something says it in its own way.
+        has_found = command.typed.startswith("doctor") and ended.code in (0, 1)
+        why = "" if has_found else find_trouble(ended)
+        if why:
             return said | {"outcome": VIOLATION, "why": why}
         if ended.code:
             return said | {"outcome": "refused", "why": ended.err[-200:]}
@@ -753,9 +793,14 @@ def cases(numbers: Mapping[str, int]) -> Iterator[Case]:
 
 
 def play(
-    numbers: Mapping[str, int], *, seed: int, folder: Path, say: Callable[[str], object]
+    numbers: Mapping[str, int],
+    *,
+    seed: int,
+    folder: Path,
+    say: Callable[[str], object],
+    prepare: Callable[[Stage], object] = lambda _: None,
 ) -> list[dict[str, Any]]:
-    """Run the cases that are missing; return the results of all."""
+    """Run the cases that are missing; return the results of all. `prepare` makes more files for them."""
     folder.mkdir(parents=True, exist_ok=True)
     stage, kept = Stage(folder.resolve()), folder / "results.jsonl"
     results = [json.loads(line) for line in kept.read_text().splitlines()] if kept.exists() else []
@@ -763,6 +808,7 @@ def play(
     torch.set_num_threads(1)
     senteval.NUM_ROWS.update(dict.fromkeys(("CR/custrev.pos", "CR/custrev.neg"), NUM_ROWS))
     stage.prepare()
+    prepare(stage)
     for case in cases(numbers):
         if (case.part, case.number, seed) in done:
             continue
@@ -789,7 +835,7 @@ def table(results: list[dict[str, Any]]) -> str:
     counts: dict[tuple[str, str], Counter[str]] = {}
     for result in results:
         counts.setdefault((result["part"], result["command"]), Counter())[result["outcome"]] += 1
-    for part in PARTS:
+    for part in {part for part, _ in counts}:
         every = [count for (of, _), count in counts.items() if of == part]
         counts[part, "all"] = sum(every, Counter())
     lines = [
@@ -813,24 +859,37 @@ def main() -> int:
     parser.add_argument("--ray", type=int, default=150, help="kills of commands that use Ray")
     parser.add_argument("--others", type=int, default=350, help="kills of other commands")
     parser.add_argument("--damages", type=int, default=500)
+    parser.add_argument(
+        "--faults", type=int, default=500, help="cases of `faults`: disks, stores, clocks, names"
+    )
+    parser.add_argument("--only", help="parts of the faults, separated by commas")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument(
         "--folder", type=Path, help="where results are kept, to continue; by default none are"
     )
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
+    from benchmarks import faults  # noqa: PLC0415 - it imports this module
+
+    PARTS.update(faults.PARTS)
     numbers = {"ray": options.ray, "others": options.others, "damages": options.damages}
-    with scratch_folder() as scratch:
+    parts = options.only.split(",") if options.only else list(faults.PARTS)
+    numbers |= {part: n for part, n in faults.numbers_of(options.faults).items() if part in parts}
+    with scratch_folder() as scratch, contextlib.closing(faults.STORE):
         folder = options.folder or scratch
         results = play(
             numbers,
             seed=options.seed,
             folder=folder,
             say=lambda line: print(line, file=sys.stderr, flush=True),
+            prepare=faults.prepare if options.faults else lambda _: None,
         )
     print(json.dumps(results) if options.json else table(results))
     return min(100, sum(result["outcome"] == VIOLATION for result in results))
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    # The module that `faults` imports, so that there is one of it.
+    from benchmarks.kills import main as main_of_module
+
+    sys.exit(main_of_module())

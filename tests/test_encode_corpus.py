@@ -482,3 +482,6 @@ def test_encode_corpus_command(texts, tmp_path, monkeypatch, capsys) -> None:
     ran = command("encode-corpus", "hash:8", texts, "-o", tmp_path / "late", "--time", "0s")
     assert ran.code == 5
     assert "the time of 0s is over; 4 files are left; run the command again to continue" in ran.err
+    ran = command("index", "hash:8", texts, "-o", tmp_path / "index", "--set", "time=0s")
+    assert ran.code == 5
+    assert command("index", "hash:8", texts, "-o", tmp_path / "index").code == 0

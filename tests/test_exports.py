@@ -242,6 +242,47 @@ def test_card_of_an_evaluated_ensemble_has_its_scores_and_members() -> None:
     assert "- 0001: bag as it was before its first training step; 26 words" in card
 
 
+def _limits_of(models: list[SentenceModel], target: str = "sentence-transformers") -> str:
+    members = [LoadedMember(str(number), model) for number, model in enumerate(models)]
+    result = SimpleNamespace(tasks={}, protocol="fast", members=[member.name for member in members])
+    card = model_card(
+        models[0] if len(models) == 1 else Ensemble(members, folder=Path("e"), result=result),
+        models,
+        target=FORMATS[target],
+        check=str(Check(200, 0, 0.0)),
+        folder=None,
+        license=None,
+    )
+    return card.partition("## Limits")[2]
+
+
+def test_card_says_to_what_vectors_may_be_cut_where_training_said_so() -> None:
+    """Of one model alone, without a code: of two the sizes need not be prefixes of their joint vectors."""
+    contrast = {"type": "contrast", "prefixes": [2, 4]}
+    nested = build(GRU, objective=contrast)
+    cut = "Vectors may be cut to their first 2, 4 numbers: these were trained"
+    assert f"{cut}, `SentenceTransformer(…, truncate_dim=2)`." in _limits_of([nested])
+    assert f"{cut}." in _limits_of([nested], "onnx")
+    assert "may be cut" not in _limits_of([nested, nested])
+    assert "may be cut" not in _limits_of([build(GRU)])
+    code = build(GRU, objective=contrast, code={"type": "threshold"})
+    assert "may be cut" not in _limits_of([code])
+    assert "Bits have no gradient: the folder cannot be trained on." in _limits_of([code])
+    assert "no gradient" not in _limits_of([nested])
+
+
+def test_card_says_what_is_not_read_and_whose_labels_were_learned() -> None:
+    """Case and number of words of each member; each task once."""
+    learned = build(GRU)
+    learned.learned_tasks = {"reviews": "hash"}
+    limits = _limits_of([learned, learned])
+    words = f"{len(VOCABULARY)}, {len(VOCABULARY)} words, lower case"
+    assert f"Words outside the vocabulary ({words}) are unknown" in limits
+    assert "only the first words are read: 12, 12." in limits
+    assert limits.count("trained on labels of the training rows of reviews") == 1
+    assert "trained on labels" not in _limits_of([build(GRU)])
+
+
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_export_can_be_trained_on_where_it_has_a_gradient(tmp_path) -> None:
     """Encoders, but not codes, fixed word vectors and what was fitted to text; a step changes what is saved."""
