@@ -20,9 +20,12 @@ needs root; without it a limit on the size of files stands in.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import csv
 import datetime
+import encodings
+import importlib
 import io
 import json
 import os
@@ -88,7 +91,7 @@ WHITEN = Command("whiten model -o out --corpus text.txt --dimension full", ("out
 EXPORT = Command("export model -o out --to sentence-transformers", ("out",))
 BINARIZE = Command("binarize vectors.npy -o out.npy --set bits=8 --keep out", ("out.npy", "out"))
 CORPUS = Command("encode-corpus model texts -o out", ("out",))
-LABEL = Command("label swept new.csv --rows 5 -o out.csv", ("out.csv",))
+LABEL = Command("label swept new.csv --rows 5 -o labels.csv", ("labels.csv",))
 _SEARCH = "search {} --queries queries.txt --by {} --json"
 SEARCHES = tuple(
     Command(_SEARCH.format(folder, by), ("-",), damages=(folder,))
@@ -103,7 +106,28 @@ PREPARATION = ("index model texts -o folder8 --set precision=int8",)
 
 
 def prepare(stage: Stage) -> None:
-    """Make what these parts read beside the files of `kills`, unless an earlier call has."""
+    """Make what these parts read beside the files of `kills`, unless an earlier call has; import what they import."""
+    _make_files(stage)
+    _import_all(stage)
+
+
+def _import_all(stage: Stage) -> None:
+    """Import what the commands import, so that the processes that are forked for them need not."""
+    names_file = stage.folder / "modules.txt"
+    for command in (*BITS, *WRITERS, *SEARCHES[:2]):
+        with stage.copy() as folder:
+            run(command.typed, folder, before=partial(atexit.register, _write_modules, names_file))
+        for name in names_file.read_text().splitlines():
+            # Some are of the system's other versions, or can be imported by their owners alone.
+            with contextlib.suppress(Exception):
+                importlib.import_module(name)
+
+
+def _write_modules(path: Path) -> None:
+    path.write_text("\n".join(sorted(sys.modules)))
+
+
+def _make_files(stage: Stage) -> None:
     done = stage.folder / "prepared-for-faults"
     if done.exists():
         return
@@ -246,10 +270,10 @@ def name_something(case: Case, stage: Stage, draw: random.Random) -> dict[str, A
         ended = run(typed, folder, limit_s=LIMIT_S)
         after = _content_of(folder.parent)
         lost = [path for path, content in before.items() if after.get(path) != content]
-        ignored = ("files.out.txt", "files.err.txt")
-        if lost := [path for path in lost if path not in ignored]:
+        streams = {"files.out.txt", "files.err.txt"}
+        if lost := [path for path in lost if path not in streams]:
             return said | _violation(f"changed or gone: {lost[:3]}; {typed}")
-        made = set(after) - set(before)
+        made = set(after) - set(before) - streams
         if position not in ("output", "model"):
             outside = [path for path in made if not path.startswith("files/")]
             if outside:
@@ -386,6 +410,12 @@ def fill_the_disk(case: Case, stage: Stage, draw: random.Random) -> dict[str, An
 _STRANGER = 54321
 
 
+def _can_be_stranger() -> bool:
+    """Return whether another user may read the interpreter, parts of which are imported late."""
+    folders = [Path(encodings.__file__), *Path(encodings.__file__).parents]
+    return os.geteuid() == 0 and all(path.stat().st_mode & 0o005 == 0o005 for path in folders[1:])
+
+
 def _be_a_stranger() -> None:
     os.environ["HOME"] = "/nonexistent"
     os.setgroups([])
@@ -414,7 +444,13 @@ def _run_until(
 def forbid_writing(case: Case, stage: Stage, draw: random.Random) -> dict[str, Any]:
     """Let a file system, or a folder, be read alone from a moment of a command on."""
     command = case.command
-    kind = draw.choice(["file system", "folder"])
+    kinds = [
+        *(["file system"] if _can_mount() else []),
+        *(["folder"] if _can_be_stranger() else []),
+    ]
+    if not kinds:
+        return {"outcome": "missed"}
+    kind = draw.choice(kinds)
     at_s = draw.choice([0.0, draw.random()]) * float(stage.reference(command)["seconds"])
     said = {"kind": kind, "at_s": round(at_s, 2)}
     if kind == "file system":
@@ -601,7 +637,7 @@ class _Bucket:
 
         os.environ.update(CREDENTIALS, AWS_ENDPOINT_URL=self.url)
         plain = botocore.config.Config
-        botocore.config.Config = lambda **options: plain(read_timeout=_READ_S, **options)
+        botocore.config.Config = lambda **options: plain(**{**options, "read_timeout": _READ_S})
 
     def steer(self, action: str) -> int:
         """Return the number of requests since the last reset, after an action."""

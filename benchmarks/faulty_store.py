@@ -54,16 +54,14 @@ _ERRORS = {
 class Store:
     """The objects, and which requests fail."""
 
-    def __init__(self) -> None:
-        from moto.server import ThreadedMotoServer  # noqa: PLC0415 - in its own process alone
-
-        server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-        server.start()
-        self.host, self.port = server.get_host_and_port()
+    def __init__(self, url: str) -> None:
+        """Stand before the store at an address."""
+        address = urlsplit(url)
+        self.host, self.port = str(address.hostname), int(address.port or 0)
         self.kind, self.after, self.num_requests, self.num_failed = "", 0, 0, 0
         self.lock = threading.Lock()
         self._kept: list[tuple[str, bytes, dict[str, str]]] = []
-        self._client().create_bucket(Bucket=BUCKET)
+        self.reset("", 0)
 
     def _client(self) -> Any:
         import boto3  # noqa: PLC0415 - as above
@@ -209,9 +207,14 @@ def _with_type(error: tuple[int, bytes]) -> tuple[int, list[tuple[str, str]], by
 
 def main() -> None:
     """Serve."""
+    from moto.server import ThreadedMotoServer  # noqa: PLC0415 - in this process alone
+
     os.environ.update(CREDENTIALS)
     os.environ.pop("AWS_ENDPOINT_URL", None)
-    server = ThreadingHTTPServer(("127.0.0.1", 0), handler(Store()))
+    moto = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    moto.start()
+    host, port = moto.get_host_and_port()
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler(Store(f"http://{host}:{port}")))
     server.daemon_threads = True
     port_file = Path(sys.argv[1])
     unfinished = port_file.with_suffix(".part")

@@ -65,7 +65,9 @@ def read_bytes(
     except IsADirectoryError:
         raise error(f"{name}: must be a file; it is a folder, a pipe or a device") from None
     except OSError as failure:
-        raise error(f"{name}: cannot be read: {failure.strerror}") from None
+        raise error(
+            f"{name}: cannot be read: {failure.strerror}; check the file and its permissions"
+        ) from None
     except ValueError as failure:  # a NUL in the path
         raise error(f"{name!r}: cannot be read: {failure}") from None
 

@@ -186,6 +186,22 @@ def test_baselines_are_named_as_their_model_is(tmp_path, monkeypatch):
     ] == starts
 
 
+def test_a_start_whose_run_is_damaged_is_left_out_with_a_line(tmp_path, monkeypatch, capsys):
+    """A model without a record of its run has no start, and nothing is said."""
+    monkeypatch.chdir(tmp_path)
+    fit_model(tiny_run(tmp_path, training__max_steps=1), tmp_path / "a")
+    record = tmp_path / "a" / "run.json"
+    text = record.read_text()
+    record.write_text(text.replace('"seed": 0', '"seed": 1', 1))
+    names = [one.name for one in baselines_of(expand(["a"]))]
+    assert not any("start:" in name for name in names)
+    said = capsys.readouterr().err
+    assert "start:a is left out: a/run.json: changed since it was written" in said
+    record.unlink()
+    assert [one.name for one in baselines_of(expand(["a"]))] == names
+    assert "left out" not in capsys.readouterr().err
+
+
 def test_evaluate_warns_about_a_model_below_its_start(capsys):
     """By the mean over tasks; one that gained, or has no start among the rows, is left out."""
     scores = [

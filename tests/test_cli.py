@@ -24,7 +24,7 @@ from tiny_run import tiny_run
 
 import raysent
 from raysent import live
-from raysent.cli import papers
+from raysent.cli import main, papers
 from raysent.cli.evaluate import evaluate
 from raysent.cli.sweep import sweep
 from raysent.config import parse_yaml
@@ -671,6 +671,20 @@ def test_encode_leaves_the_old_file_and_a_device_alone(raysent_, place):
 
 
 # -- what is seen -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="a device of Linux")
+@pytest.mark.parametrize("arguments", [["--version"], ["schema"], ["components", "--json"]])
+def test_output_that_takes_nothing_is_one_line(arguments, monkeypatch, capsys):
+    """A full disk behind `> file`: exit code 2, and no traceback at the end of the process."""
+    with Path("/dev/full").open("w") as full:
+        monkeypatch.setattr(sys, "stdout", full)
+        monkeypatch.setattr(sys, "argv", ["raysent", *arguments])
+        with pytest.raises(SystemExit) as exited:
+            main()
+    assert exited.value.code == 2
+    expected = "error: standard output: cannot be written (No space left on device); send it"
+    assert capsys.readouterr().err.startswith(expected)
 
 
 def test_output_whose_reader_is_gone_is_no_error(place):

@@ -1,5 +1,6 @@
 """Exports equal their models; their tokenizers give raysent's ids; cards and errors say what a reader needs."""
 
+import errno
 import json
 import os
 import shutil
@@ -453,6 +454,20 @@ def bits_of(model: SentenceModel, text: list[str]) -> int:
 def test_check_holds_within_its_bounds(check, holds) -> None:
     """1e-5 for numbers, one bit in 10,000 for codes, other ids for 2 % of the sentences."""
     assert check.holds is holds
+
+
+def test_export_on_a_full_disk_is_one_line(tmp_path, monkeypatch) -> None:
+    """Whatever the format was writing; nothing is left."""
+
+    def write(models: object, folder: Path) -> None:
+        (folder / "model.bin").write_text("half")
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(FORMATS["static"], "write", write)
+    output = tmp_path / "out"
+    with pytest.raises(ArtifactError, match=f"^{output}: the disk is full; free some space"):
+        export(build(BAG, objective={"type": "paraphrase_margin"}), output, to="static")
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import itertools
 import json
 import pickle
 import re
 import subprocess
 import sys
+import tempfile
 import unicodedata
 from pathlib import Path
 
@@ -27,7 +29,7 @@ from raysent.data.vocabulary import (
     VocabularyConfig,
     train_subwords,
 )
-from raysent.errors import ConfigError
+from raysent.errors import ArtifactError, ConfigError
 from raysent.exports.folder import export
 from raysent.models import ModelConfig, SentenceModel, load
 from raysent.training.loop import fit
@@ -133,6 +135,18 @@ def test_language_of_short_text_is_the_default() -> None:
         "ja",
         "zh",
     )
+
+
+def test_a_full_folder_of_temporary_files_is_named(monkeypatch) -> None:
+    """The library unpacks its model there when it is first asked."""
+
+    def fail(text: str) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("py3langid.classify", fail)
+    expected = f"^{re.escape(tempfile.gettempdir())}: the disk is full; free some space"
+    with pytest.raises(ArtifactError, match=expected):
+        find_language(TEXTS["de"], default="en")
 
 
 def test_each_document_is_split_in_its_language(tmp_path) -> None:

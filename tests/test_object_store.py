@@ -88,7 +88,7 @@ def test_remove_deletes_files_and_folders_in_the_bucket(store):
         write_json(folder / name, {})
     remove(folder / "a.json")
     remove(folder / "never.json")
-    remove_folder(folder / "below")
+    remove_folder(folder / "below", below=folder)
     assert keys(store) == ["a/run/b.json"]
     assert [path.name for path in folder.iterdir()] == ["b.json"]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 
 import numpy as np
 import pytest
@@ -39,6 +40,21 @@ def test_storage_errors_names_a_full_disk():
     """A full disk raises one clear error."""
     with pytest.raises(ArtifactError, match="^/x: the disk is full"), storage_errors("/x"):
         raise OSError(errno.ENOSPC, "No space left on device")
+
+
+@pytest.mark.parametrize(
+    ("number", "expected"),
+    [
+        (errno.EIO, "^x: the disk does not answer as it should .*; check it"),
+        (errno.ESTALE, "^x: the disk does not answer as it should .*; check it"),
+        (errno.EMFILE, "^x: too many files are open; raise the limit by 'ulimit -n'"),
+        (errno.EROFS, "^x: cannot be written; name another folder$"),
+    ],
+)
+def test_storage_errors_says_what_a_disk_that_fails_needs(number, expected):
+    """One line with the place and what to do about it."""
+    with pytest.raises(ArtifactError, match=expected), storage_errors("x"):
+        raise OSError(number, os.strerror(number), "x")
 
 
 def test_storage_errors_says_what_the_system_said_of_no_file():

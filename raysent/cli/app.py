@@ -190,11 +190,17 @@ def _root(
         raise typer.Exit
 
 
+# Packages that write to standard output.
+_WRITERS = ("click", "rich", "typer")
+
+
 def main() -> None:
     """Run the command line; every mistake of the user's is one line on standard error, and exit code 2."""
     try:
         with _signals_interrupt():
             status = app(_options_first(sys.argv[1:]), prog_name="raysent", standalone_mode=False)
+        if sys.stdout is not None:
+            sys.stdout.flush()  # what is written at the end of the process can no longer be refused
     except RaysentError as error:
         status = _refuse(str(error))
     except UsageError as error:
@@ -206,9 +212,30 @@ def main() -> None:
         status = ExitCode.INTERRUPTED
     except BrokenPipeError:
         # The reader of our output has gone, as in `raysent … | head`; that is its right.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_output()
         status = ExitCode.DONE
+    except OSError as error:
+        if not _is_of_output(error):
+            raise
+        _drop_output()
+        reason = error.strerror or "it is full or closed"
+        status = _refuse(f"standard output: cannot be written ({reason}); send it somewhere else")
     sys.exit(status)
+
+
+def _is_of_output(error: OSError) -> bool:
+    """Return whether an error is of a stream that a library writes text to, and of no file of ours."""
+    last = error.__traceback__
+    while last is not None and last.tb_next is not None:
+        last = last.tb_next
+    module = "" if last is None else str(last.tb_frame.f_globals.get("__name__"))
+    is_flush = module == __name__
+    return error.filename is None and (is_flush or module.partition(".")[0] in _WRITERS)
+
+
+def _drop_output() -> None:
+    """Send what is still to be written to standard output nowhere, so that the process ends without a second error."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _signals_interrupt() -> contextlib.AbstractContextManager[None]:

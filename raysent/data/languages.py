@@ -6,12 +6,14 @@ The library is loaded for text in neither English nor a script that says the lan
 from __future__ import annotations
 
 import re
+import tempfile
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from importlib import import_module
 from typing import NamedTuple
 
 from raysent.data.sentences import split_sentences
+from raysent.storage import storage_errors
 
 # Languages that write no blanks between words.
 WITHOUT_BLANKS = frozenset({"bo", "ja", "km", "lo", "my", "th", "zh"})
@@ -69,11 +71,17 @@ def find_language(text: str, *, default: str) -> str:
     words = _WORD.findall(text.lower())
     if sum(_ENGLISH.fullmatch(word) is not None for word in words) > _LEAST_ENGLISH * len(words):
         return "en"
-    return (
-        str(import_module("py3langid").classify(text)[0])
-        if num_letters >= _FEWEST_LETTERS
-        else default
-    )
+    return _classified(text) if num_letters >= _FEWEST_LETTERS else default
+
+
+def _classified(text: str) -> str:
+    """Return the code that the library finds.
+
+    Raises:
+        ArtifactError: If the folder of temporary files is full, where the library unpacks its model.
+    """
+    with storage_errors(tempfile.gettempdir()):
+        return str(import_module("py3langid").classify(text)[0])
 
 
 def main_language(texts: Iterable[str]) -> str:

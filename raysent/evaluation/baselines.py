@@ -18,10 +18,12 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from raysent.errors import RaysentError
+from raysent.errors import ConfigError, RaysentError
 from raysent.evaluation.members import Member, expand, model_folder
 from raysent.evaluation.task import Task
 from raysent.models import load as load_model
+from raysent.models.schemes.start import has_run
+from raysent.progress import messages
 
 CHANCE = "chance"
 LEXICAL = ("tfidf", "tfidf:chars")
@@ -151,8 +153,13 @@ def below_start(scores: Mapping[str, float]) -> dict[str, float]:
 
 
 def _can_load(name: str) -> bool:
+    """Return whether a model has what a baseline is made from; where that is there and damaged, a line says so."""
     try:
         load_model(name)
-    except RaysentError:
+    except RaysentError as error:
+        is_of_start = "start:" in name
+        is_missing = isinstance(error, ConfigError) or (is_of_start and not has_run(name))
+        if not is_missing:
+            messages.print(f"{name} is left out: {error}")
         return False
     return True

@@ -158,7 +158,8 @@ def export(
         with storage_errors(path):
             path.parent.mkdir(parents=True, exist_ok=True)
             temporary = stack.enter_context(temporary_folder_beside(path))
-        target.write(models, temporary)
+        with storage_errors(path):
+            target.write(models, temporary)
         prompt, methods = getattr(target, "PROMPT", None), getattr(target, "METHODS", ())
         options: dict[str, Any] = {
             "except_for": target.DIFFERS_ON,

@@ -27,6 +27,10 @@ _REFUSED = (
     errno.EROFS,
 )
 
+# Of a disk, or of a server of files, that fails.
+_BROKEN = (errno.EIO, errno.ENXIO, errno.ESTALE, errno.ETIMEDOUT)
+_TOO_MANY_FILES = (errno.EMFILE, errno.ENFILE)
+
 # Of a new file, before the user's mask.
 _NEW_FILE_MODE = 0o666
 
@@ -50,9 +54,19 @@ def storage_errors(path: Path | str) -> Iterator[None]:
         if error.errno in _REFUSED:
             if error.filename is None:  # no file of ours is at fault: a semaphore
                 raise ArtifactError(
-                    f"{path}: the system refused part of the work on it: {error}"
+                    f"{path}: the system refused part of the work on it: {error}; let this user do it, or use "
+                    "another machine"
                 ) from error
             raise ArtifactError(f"{path}: cannot be written; name another folder") from error
+        if error.errno in _BROKEN:
+            raise ArtifactError(
+                f"{path}: the disk does not answer as it should ({error.strerror}); check it, then give the same "
+                "command again"
+            ) from error
+        if error.errno in _TOO_MANY_FILES:
+            raise ArtifactError(
+                f"{path}: too many files are open; raise the limit by 'ulimit -n' and give the same command again"
+            ) from error
         if error.errno in (errno.ENOTDIR, errno.EEXIST, errno.EISDIR):
             raise ArtifactError(
                 f"{path}: a file exists where a folder is needed, or the reverse"

@@ -9,12 +9,14 @@ from __future__ import annotations
 import contextlib
 import email.utils
 import hashlib
+import io
 import os
+import time
 import uuid
 from collections.abc import Callable, Iterator
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 from raysent.errors import ArtifactError, ConfigError, DataError, RaysentError
 
@@ -23,7 +25,7 @@ S3 = "s3://"
 # About ten seconds in total, with exponential backoff.
 MAX_ATTEMPTS = 6
 
-# A request without an answer is repeated after this time; a slow transfer answers all the while.
+# A request without an answer is repeated after this time, MAX_ATTEMPTS times in all; a slow transfer answers all the while.
 CONNECT_S, READ_S = 5, 10
 
 # Larger files are uploaded in parts of this size.
@@ -40,6 +42,11 @@ _REFUSALS = {
     "ExpiredToken": "the credentials that boto3 finds have expired; renew them",
 }
 _REFUSALS |= {"403": _REFUSALS["AccessDenied"]}
+# What a store says that has too much to do.
+_BUSY = ("SlowDown", "RequestTimeout", "Throttling", "ThrottlingException", "ServiceUnavailable")
+_REASON_LENGTH = 200
+# What every store says of an object that it has, takes or gives.
+_ETAG_CALLS = ("GetObject", "HeadObject", "PutObject")
 
 
 class RemoteObject(NamedTuple):
@@ -176,15 +183,10 @@ def get_file(address: str, file: Path, *, is_checked: bool = True) -> None:
     Raises:
         ArtifactError: If it is missing or damaged, or the object store refuses.
     """
-    bucket, key = split_address(address)
-    digest = hashlib.sha256()
     with s3_errors(address), file.open("wb") as stream:
-        found = s3_client().get_object(Bucket=bucket, Key=key)
-        for block in found["Body"].iter_chunks(_BLOCK_BYTES):
-            digest.update(block)
-            stream.write(block)
+        found, digest = _download(address, stream)
     if is_checked:
-        _check_whole(address, found, digest.hexdigest())
+        _check_whole(address, found, digest)
 
 
 def get_content(address: str) -> ObjectContent | None:
@@ -193,15 +195,49 @@ def get_content(address: str) -> ObjectContent | None:
     Raises:
         ArtifactError: If it is damaged, or the object store refuses.
     """
+    stream = io.BytesIO()
     with s3_errors(address):
-        found = _unless_absent(s3_client().get_object, address)
-        if found is None:
-            return None
-        data = found["Body"].read()
-    _check_whole(address, found, hashlib.sha256(data).hexdigest())
+        downloaded = _unless_absent(lambda **_: _download(address, stream), address)
+    if downloaded is None:
+        return None
+    found, digest = downloaded
+    _check_whole(address, found, digest)
     now = email.utils.parsedate_to_datetime(found["ResponseMetadata"]["HTTPHeaders"]["date"])
-    return ObjectContent(
-        data, found["ETag"].strip('"'), (now - found["LastModified"]).total_seconds()
+    age_s = (now - found["LastModified"]).total_seconds()
+    return ObjectContent(stream.getvalue(), found["ETag"].strip('"'), age_s)
+
+
+def _download(address: str, stream: BinaryIO) -> tuple[Any, str]:
+    """Write an object into an empty stream; return its description and the SHA-256 of what came.
+
+    boto3 repeats a request that fails, but not one whose content ends too early.
+    """
+    bucket, key = split_address(address)
+    for attempt in range(MAX_ATTEMPTS):
+        found = s3_client().get_object(Bucket=bucket, Key=key)
+        digest = hashlib.sha256()
+        stream.seek(0)
+        stream.truncate()
+        try:
+            for block in found["Body"].iter_chunks(_BLOCK_BYTES):
+                digest.update(block)
+                stream.write(block)
+            break
+        except _broken_transfers():
+            if attempt == MAX_ATTEMPTS - 1:
+                raise
+            time.sleep(0.1 * 2**attempt)
+    return found, digest.hexdigest()
+
+
+def _broken_transfers() -> tuple[type[Exception], ...]:
+    """Return the classes of errors of a connection that does not begin, is silent, or ends too early."""
+    import botocore.exceptions  # noqa: PLC0415 - as above
+
+    return (
+        botocore.exceptions.EndpointConnectionError,
+        botocore.exceptions.HTTPClientError,
+        botocore.exceptions.IncompleteReadError,
     )
 
 
@@ -274,7 +310,17 @@ def _client(endpoint_url: str, process: int) -> Any:
     )
     client = boto3.session.Session().client("s3", config=config)
     client.meta.events.register("needs-retry.s3.PutObject", _until_repeated)
+    for call in _ETAG_CALLS:
+        client.meta.events.register(f"after-call.s3.{call}", _check_answer)
     return client
+
+
+def _check_answer(parsed: Any, http_response: Any, **_: Any) -> None:
+    """Refuse the answer of what is no object store, such as the page of a network that asks for a password."""
+    import botocore.parsers  # noqa: PLC0415 - as above
+
+    if http_response.status_code == 200 and "ETag" not in parsed:
+        raise botocore.parsers.ResponseParserError("an answer without an ETag")
 
 
 def _until_repeated(response: Any, attempts: int, **_: Any) -> float | None:
@@ -310,20 +356,33 @@ def s3_errors(address: str, *, kind: type[RaysentError] = ArtifactError) -> Iter
         RaysentError: Of class `kind`.
     """
     import botocore.exceptions  # noqa: PLC0415 - as above
+    import botocore.parsers  # noqa: PLC0415 - as above
 
     try:
         yield
     except botocore.exceptions.BotoCoreError as error:
         reason = " ".join(str(error).split())
-        text = f"the object store cannot be used: {reason}"
+        text = f"the object store cannot be used: {reason}; check the configuration of boto3"
         if isinstance(error, botocore.exceptions.NoCredentialsError):
             text = "boto3 finds no credentials; set AWS_PROFILE or AWS_ACCESS_KEY_ID"
-        elif isinstance(
-            error,
-            (botocore.exceptions.EndpointConnectionError, botocore.exceptions.HTTPClientError),
-        ):
+        elif isinstance(error, _broken_transfers()):
             text = f"the object store does not answer: {reason}; see AWS_ENDPOINT_URL_S3"
         raise kind(f"{address}: {text}") from error
+    except botocore.parsers.ResponseParserError as error:
+        raise kind(
+            f"{address}: what answers is no object store; see AWS_ENDPOINT_URL_S3 and the network"
+        ) from error
     except botocore.exceptions.ClientError as error:
-        reason = _REFUSALS.get(error.response["Error"]["Code"]) or " ".join(str(error).split())
-        raise kind(f"{address}: {reason}") from error
+        raise kind(f"{address}: {_refusal(error.response)}") from error
+
+
+def _refusal(response: Any) -> str:
+    """Return what an object store's error means, and what to do about it."""
+    code = str(response["Error"].get("Code", ""))
+    if code in _REFUSALS:
+        return _REFUSALS[code]
+    reason = " ".join(f"{code} {response['Error'].get('Message', '')}".split())[:_REASON_LENGTH]
+    status = response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+    if status >= 500 or code in _BUSY:
+        return f"the object store fails: {reason}; give the same command again later"
+    return f"the object store refuses: {reason}; check the address and what it allows"

@@ -91,6 +91,15 @@ def load(rest: str) -> SentenceModel:
     return model.eval()
 
 
+def has_run(name: str) -> bool:
+    """Return whether the record of a run, which holds its seed, is there for a name such as `words:start:PATH`."""
+    try:
+        folder = model_folder(name.rpartition("start:")[2])
+    except ArtifactError:
+        return False
+    return any((place / RUN_FILE).is_file() for place in (folder, folder.parent))
+
+
 def model_folder(name: str) -> Path:
     """Return the folder of a trained model's files.
 
