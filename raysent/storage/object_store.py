@@ -25,7 +25,7 @@ S3 = "s3://"
 # About ten seconds in total, with exponential backoff.
 MAX_ATTEMPTS = 6
 
-# A request without an answer is repeated after this time, MAX_ATTEMPTS times in all; a slow transfer answers all the while.
+# A request without an answer is repeated after this time, up to MAX_ATTEMPTS; a slow transfer answers all the while.
 CONNECT_S, READ_S = 5, 10
 
 # Larger files are uploaded in parts of this size.
