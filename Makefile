@@ -35,7 +35,14 @@ wheel-test: setup  ## The wheel and the sdist: what they hold, and a sweep from 
 	$(BIN)/python -m pytest tests/test_packaging.py
 
 # What is asked for comes from the extra `pretrained`; torch and what is computed with stay those of .venv.
-versions: setup  ## The tests of pretrained encoders, with the lowest and the newest versions of their libraries
+versions: setup  ## Tests with the lowest and the newest versions: Ray's, and the libraries of pretrained encoders
+	lowest=$$($(BIN)/python -c 'import tomllib; print(next(text.split(">=")[1].split(",")[0] for text in \
+		tomllib.load(open("pyproject.toml", "rb"))["project"]["dependencies"] if text.startswith("ray[")))') && \
+	$(BIN)/uv pip install --quiet --python $(BIN)/python --target build/versions/ray-lowest --upgrade --no-deps "ray==$$lowest" && \
+	for ray in $(CURDIR)/build/versions/ray-lowest $(CURDIR); do \
+		PYTHONPATH=$$ray $(BIN)/python -m pytest tests/test_ray_folder.py tests/test_preemption.py tests/test_exit_codes.py \
+			tests/test_ray_train.py tests/test_two_sweeps.py tests/test_cluster_file.py || exit 1; \
+	done
 	mkdir -p build/versions
 	printf "%s; sys_platform == 'never'\n" torch numpy scipy scikit-learn > build/versions/kept.txt
 	for end in lowest-direct highest; do \

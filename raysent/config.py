@@ -382,11 +382,32 @@ def validate(kind: type[Model], document: Document, *, at: KeyPath = ()) -> Mode
     Raises:
         ConfigError: With file, line, path and nearest fix of the first error.
     """
+    nul_path = _path_of_nul(document.values)
+    if nul_path is not None:
+        raise document.error(
+            (*at, *nul_path), "must hold no NUL character, which no file's name has"
+        )
     try:
         return kind.model_validate(document.values)
     except pydantic.ValidationError as error:
         path, message = explain(error, document.values, kind)
         raise document.error((*at, *path), message) from None
+
+
+def _path_of_nul(values: Any) -> KeyPath | None:
+    """Return the path of the first text with a NUL character; None without one."""
+    if isinstance(values, str):
+        return () if "\0" in values else None
+    parts: Iterable[tuple[Any, Any]] = ()
+    if isinstance(values, Mapping):
+        parts = values.items()
+    elif isinstance(values, list | tuple):
+        parts = enumerate(values)
+    for name, part in parts:
+        path = _path_of_nul(part)
+        if path is not None:
+            return (str(name), *path)
+    return None
 
 
 def explain(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import math
 import os
 import signal
 import sys
@@ -13,13 +14,39 @@ from pathlib import Path
 from typing import Any, Literal
 
 CPU_INFO = Path("/proc/cpuinfo")
+# Files with the quota of a control group and its period, both in microseconds: of the second version, of the first.
+_CGROUP = Path("/sys/fs/cgroup")
+QUOTA_FILES = (
+    (_CGROUP / "cpu.max", _CGROUP / "cpu.max"),
+    (_CGROUP / "cpu/cpu.cfs_quota_us", _CGROUP / "cpu/cpu.cfs_period_us"),
+)
+# Whether a system can end a process with the one that has started it, which Ray asks for.
+ENDS_WITH_ITS_PARENT = sys.platform == "linux"
 # The longest path of a socket, in bytes.
 MAX_SOCKET_BYTES = 103 if sys.platform == "darwin" else 107
 
 
 def num_cores() -> int:
-    """Return the cores that this process may use; of the machine where processes have no CPU affinity, as on macOS."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    """Return the cores that this process may use, at least 1: those of its CPU affinity, and of its container's quota.
+
+    Where processes have no affinity, as on macOS, those of the machine count.
+    """
+    has_affinity = hasattr(os, "sched_getaffinity")
+    num_allowed = len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1
+    return max(1, int(min(num_allowed, _quota_of_cores())))
+
+
+def _quota_of_cores() -> float:
+    """Return how many cores' time the control group of this process may use; infinity without a quota."""
+    for quota_file, period_file in QUOTA_FILES:
+        try:
+            words = [*quota_file.read_text().split(), *period_file.read_text().split()]
+            quota, period = float(words[0]), float(words[-1])
+        except (OSError, ValueError, IndexError):  # no such file, or `max`
+            continue
+        if quota > 0 and period > 0:
+            return quota / period
+    return math.inf
 
 
 def cpu_info(field: str) -> str:

@@ -1037,3 +1037,19 @@ def test_confirmed_sweep_goes_into_the_folder_that_was_shown(monkeypatch):
             space="everything", trials=None, time=None, budget=None, deadline=None, learn_from=None
         )
     assert seen["run"] == Path("runs/shown")
+
+
+def test_doctor_of_a_table_says_what_a_sweep_would_read(raysent_, place):
+    """Columns, rows and the rows of each class; a folder without a task's files is a fault."""
+    rows = [f"text {number},{'good' if number % 3 else 'bad'}" for number in range(60)]
+    (place / "reviews.csv").write_text("\n".join(["text,label", *rows]) + "\n")
+    ran = raysent_("doctor", "reviews.csv")
+    assert ran.code == 0, ran.err
+    assert "60 rows; 2 classes of 'label'" in ran.out
+    assert "reviews: rows of each class: good 40, bad 20" in ran.out.splitlines()
+    assert ran.out.splitlines()[-1] == "to train on it: raysent sweep --task reviews.csv"
+    (task,) = json.loads(raysent_("doctor", "reviews.csv", "--json").out)["tasks"]
+    assert task["classes"] == {"bad": 20, "good": 40}
+    (place / "none").mkdir()
+    ran = raysent_("doctor", "none")
+    assert (ran.code, "must hold the files of a task at least; found none" in ran.err) == (1, True)

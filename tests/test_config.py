@@ -74,3 +74,13 @@ def test_set_dotted_makes_mappings():
     set_dotted(values, "a.c.d", 2)
     assert get_dotted(values, "a.c.d") == 2
     assert get_dotted(values, "a.x", "none") == "none"
+
+
+@pytest.mark.parametrize(
+    ("values", "path"),
+    [({"size": "a\0b"}, "size"), ({"parts": [{"name": ["x", "\0"]}]}, "parts.0.name.1")],
+)
+def test_nul_in_any_text_is_refused_with_its_path(values, path):
+    """No file's name holds one, and the system's own error is a traceback."""
+    with pytest.raises(ConfigError, match=rf"^{path}: must hold no NUL character"):
+        validate(_Outer, Document(values))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import shutil
 import signal
 import socket
 import subprocess
@@ -10,7 +11,6 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import ray
@@ -204,19 +204,26 @@ def test_sigterm_while_ray_starts_interrupts_and_its_handler_goes(
     assert signal.getsignal(signal.SIGTERM) == before
 
 
+def started(program: Path) -> subprocess.Popen[bytes]:
+    """Start a process that has the name of one of Ray's."""
+    shutil.copy(shutil.which("sleep") or "/bin/sleep", program)
+    return subprocess.Popen([str(program), "60"])
+
+
 @pytest.mark.usefixtures("ctrl_c")
 def test_a_process_of_ray_that_ends_is_one_line_in_place_of_what_follows(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """The block is interrupted; whatever it raises then, the line says what ended and how to go on."""
     monkeypatch.setattr(ray_processes, "_POLL_S", 0.01)
-    dead = [("monitor", None), ("gcs_server", None)]
-    node = SimpleNamespace(dead_processes=lambda: dead)
-    monkeypatch.setattr(ray._private.worker, "_global_node", node)
+    service, monitor = started(tmp_path / "gcs_server"), started(tmp_path / "monitor")
+    monitor.kill()
     line = r"^Ray's process gcs_server has ended, perhaps for lack of memory; to continue: raysent resume one$"
     with pytest.raises(TrainingError, match=line), ray_processes.watching_ray("raysent resume one"):
+        service.kill()
         signal.pause()
-    dead.pop()
+    for process in (service, monitor):
+        process.wait()
     with ray_processes.watching_ray("raysent resume one"):
         pass
 
@@ -325,16 +332,15 @@ def test_a_head_that_no_longer_answers_is_one_line(monkeypatch: pytest.MonkeyPat
 
 
 def test_a_process_of_ray_that_ends_as_ray_is_shut_down_is_no_error(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Ray ends its processes itself at the end; a watch that still looks would call a finished training lost."""
     monkeypatch.setattr(ray_processes, "_POLL_S", 0.01)
-    dead: list[tuple[str, None]] = []
-    node = SimpleNamespace(dead_processes=lambda: dead)
-    monkeypatch.setattr(ray._private.worker, "_global_node", node)
+    service = started(tmp_path / "gcs_server")
     with ray_processes.watching_ray("raysent resume one") as end_watch:
         end_watch()
-        dead.append(("gcs_server", None))
+        service.kill()
+        service.wait()
         time.sleep(0.2)
 
 
@@ -368,9 +374,9 @@ def test_death_of_a_process_is_said_as_it_is_known(
     error, written, line, monkeypatch, tmp_path
 ) -> None:
     """Memory is the cause only where something says so: Ray's own text lists it among possible causes."""
-    (tmp_path / "worker-ab-01-7.err").write_text(written)
-    node = SimpleNamespace(get_logs_dir_path=lambda: str(tmp_path))
-    monkeypatch.setattr(ray._private.worker, "_global_node", node)
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs/worker-ab-01-7.err").write_text(written)
+    monkeypatch.setattr(ray_processes, "session_folder", lambda: tmp_path)
     found = ray_processes.why_died(RuntimeError(error))
     assert found.startswith(line)
     assert ("memory" in found) == ("low on memory" in error)

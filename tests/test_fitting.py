@@ -473,7 +473,7 @@ def test_settings_at_an_address_are_those_of_its_machines(tmp_path, monkeypatch)
     )
     monkeypatch.setattr("ray.nodes", lambda: nodes)
     monkeypatch.setattr("ray.cluster_resources", lambda: {"CPU": 6.0})
-    monkeypatch.setattr("raysent.sweeps.machines.get_num_cpus", lambda _: 1)
+    monkeypatch.setattr("raysent.sweeps.machines.num_cores", lambda: 1)
     there = machines_at("10.0.0.1:6379", read_space(find_space("quick_thoughts")))
     assert (there.cpus, there.cpus_per_node, there.num_fitting(2, 0.0)) == (6, 3, 2)
     overrides = [
@@ -489,11 +489,29 @@ def test_settings_at_an_address_are_those_of_its_machines(tmp_path, monkeypatch)
     assert "30 trials, 6 at a time" in space.fitted["training.epochs"]
 
 
-def test_cores_of_this_machine_are_those_of_its_container(monkeypatch):
-    """Ray starts trials on no others."""
-    monkeypatch.setattr("os.cpu_count", lambda: 64)
-    monkeypatch.setattr("ray._private.utils._get_docker_cpus", lambda: 3.5)
-    assert this_machine().cpus == 3
+@pytest.mark.parametrize(
+    ("quota", "period", "num"),
+    [
+        ("350000 100000", None, 3),
+        ("50000 100000", None, 1),
+        ("max 100000", None, 64),
+        ("350000", "100000", 3),
+        ("-1", "100000", 64),
+        ("", None, 64),
+    ],
+)
+def test_cores_of_this_machine_are_those_of_its_container(
+    monkeypatch, tmp_path, quota, period, num
+):
+    """By either version of control groups; Ray starts trials on no others."""
+    file, other = tmp_path / "quota", tmp_path / "period"
+    file.write_text(quota + "\n")
+    if period is not None:
+        other.write_text(period + "\n")
+    files = ((tmp_path / "none", tmp_path / "none"), (file, file if period is None else other))
+    monkeypatch.setattr("raysent.platforms.QUOTA_FILES", files)
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(64)), raising=False)
+    assert this_machine().cpus == num
 
 
 def test_budget_pays_for_every_machine_and_what_is_attached(tmp_path, monkeypatch):

@@ -85,7 +85,7 @@ def test_plan_and_settings_count_the_trials_that_share_the_gpu_of_this_machine(
     monkeypatch.setattr(
         torch.cuda, "get_device_properties", lambda _: SimpleNamespace(total_memory=gib * GIB)
     )
-    monkeypatch.setattr("raysent.sweeps.machines.get_num_cpus", lambda _: 16)
+    monkeypatch.setattr("raysent.sweeps.machines.num_cores", lambda: 16)
     space = parse_space(parse_yaml(QUICK_THOUGHTS + "\nlimits: {trials: 12}\n"), name="toy")
     assert machines_at(None, space).trials_per_gpu == shared
     assert _where(space, None) == f"{shared} at a time on the GPU of this machine"

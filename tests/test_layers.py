@@ -16,7 +16,7 @@ PACKAGE = Path(__file__).resolve().parent.parent / "raysent"
 ROWS: tuple[tuple[str, ...], ...] = (
     ("redaction",),
     ("errors", "platforms", "progress"),
-    ("reading", "registry", "parallel"),
+    ("reading", "registry", "parallel", "ray_private"),
     ("config", "storage", "preemption"),
     ("cost", "kernels"),
     ("data",),
@@ -35,7 +35,7 @@ HEIGHT = {package: height for height, row in enumerate(ROWS) for package in row}
 
 # A library on the left is imported only by the packages on the right.
 LIBRARIES: dict[str, frozenset[str]] = {
-    "ray": frozenset({"preemption", "training", "sweeps", "cluster"}),
+    "ray": frozenset({"ray_private", "preemption", "training", "sweeps", "cluster"}),
     "optuna": frozenset({"sweeps", "pipeline"}),
     "boto3": frozenset({"cluster", "storage"}),
     "botocore": frozenset({"cluster", "storage"}),
@@ -223,3 +223,13 @@ def test_layers_the_command_line_uses_public_names_alone() -> None:
             if not is_open or (node.module not in _GROUND and not public.issuperset(names)):
                 private.append(f"{module}:{node.lineno} imports {names} of {node.module}")
     assert private == []
+
+
+def test_names_of_ray_that_are_no_part_of_its_api_are_in_one_file() -> None:
+    """A new version of Ray is looked at there; each name has its reason."""
+    private = ("ray._private", "ray._raylet", "autoscaler._private", "train.v2._internal")
+    using = {
+        module: [name for name in private if name in path.read_text(encoding="utf-8")]
+        for module, path in sources().items()
+    }
+    assert [module for module, names in using.items() if names] == ["raysent.ray_private"]

@@ -13,6 +13,7 @@ from raysent.data import text_files
 from raysent.data.corpus import sources
 from raysent.data.corpus.sources import Source
 from raysent.data.text_files import complete_lines, iterate_lines, lines_of
+from raysent.errors import DataError
 
 NUM_BLOCKS = 200
 
@@ -76,3 +77,9 @@ def test_a_line_of_many_blocks_is_not_copied_for_each_of_them(
         lines = [line for block in Source(str(path)).blocks() for line in block]
     assert lines == ["begins", "a" * 100 * NUM_BLOCKS, "ends"]
     assert _Block.num_copied <= 100 * NUM_BLOCKS
+
+
+def test_name_with_a_nul_character_is_refused_in_a_line():
+    """The system's own error is a traceback."""
+    with pytest.raises(DataError, match="must be the name of a file; given a NUL character"):
+        list(iterate_lines("a\0b.csv"))

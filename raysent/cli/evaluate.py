@@ -298,17 +298,18 @@ def doctor(
     path: Annotated[
         str,
         typer.Argument(
-            metavar="PATH", help="A sweep's folder, a folder of task files, or a search space."
+            metavar="PATH",
+            help="A sweep's folder, a folder of task files, a table, or a search space.",
         ),
     ],
     as_json: JsonOption = False,
 ) -> None:
-    """Check a sweep's files, task files or a search space.
+    """Check a sweep's files, task files, a table or a search space.
 
-    Of a sweep: every line of its journal and ledger has a hash, and each file records how much of the other existed.
-    Of a folder in SentEval's layout: which tasks it holds, with the published number of rows, and where the others are
-    published. Of a search space: every setting at every edge of the search. Nothing is changed. Exit code 1 if a file
-    is damaged.
+    Of a sweep: every line of its journal and ledger, and whether each has what the other says. Of a folder in
+    SentEval's layout: which tasks it holds, with the published number of rows, and where the others are published. Of
+    a table: what 'sweep --task' would read in it. Of a search space: every setting at every edge of the search.
+    Nothing is changed. Exit code 1 if a file is damaged, or the folder holds no task.
     """
     found = raysent.doctor(path)
     if as_json:

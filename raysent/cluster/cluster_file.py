@@ -26,12 +26,12 @@ import botocore.session
 import jsonschema  # Ray's, whose launcher raises its errors
 import pydantic
 from botocore.validate import ParamValidator
-from ray.autoscaler._private.util import prepare_config, validate_config
 
 from raysent.config import Document, KeyPath, StrictModel, read_yaml, shipped_path, validate
 from raysent.cost import MARKET_LABEL, TYPE_LABEL, PositiveDuration, parse_duration
 from raysent.cost.budget import ALONE_S, FIRST_LEASE_S
 from raysent.errors import did_you_mean
+from raysent.ray_private import launcher_checks
 
 Fault = tuple[KeyPath, str]
 
@@ -388,7 +388,8 @@ def _render(document: Document, node: Any, path: tuple[str, ...], values: Mappin
 
 def _fits_schema(values: dict[str, Any]) -> Iterator[Fault]:
     try:
-        validate_config(prepare_config(copy.deepcopy(values)))
+        checks = launcher_checks()
+        checks.validate_config(checks.prepare_config(copy.deepcopy(values)))
     except jsonschema.ValidationError as error:
         yield tuple(map(str, error.absolute_path)), error.message.splitlines()[0]
     except (KeyError, TypeError, AttributeError) as error:

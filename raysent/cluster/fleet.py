@@ -29,7 +29,6 @@ from typing import Any, Protocol
 import boto3
 import ray
 from botocore.config import Config
-from ray._raylet import GcsClient  # type: ignore[attr-defined]
 
 from raysent.cluster.account import Machine, aws_errors, list_machines
 from raysent.cluster.cluster_file import FLEET_FOLDER, LEASE_FILE, ClusterFile
@@ -52,6 +51,7 @@ from raysent.cost.budget import ALONE_S, CHECK_S, GRACE_S, LEASE_S, STALL_S, per
 from raysent.cost.refusals import refusal_of
 from raysent.errors import CloudError, ConfigError
 from raysent.preemption import DrainError, drain_node, open_nodes
+from raysent.ray_private import control_client
 from raysent.reading import parse_json, read_json
 from raysent.storage import write_json, write_text
 from raysent.sweeps import Layout
@@ -731,7 +731,7 @@ def admit(path: Path, targets: Mapping[str, int]) -> None:
 
 def joined_instances() -> set[str]:
     """Return the ids of the machines whose Ray node is alive."""
-    client = GcsClient(address=ray.get_runtime_context().gcs_address)
+    client = control_client(ray.get_runtime_context().gcs_address)
     nodes = client.get_all_node_info(timeout=10).values()
     return {str(node.instance_id) for node in nodes if node.state == 0}
 

@@ -29,16 +29,18 @@ from typing import Any
 
 from raysent.cluster.cluster_file import EXPIRES_TAG, SWEEP_TAG, TIME_FORM
 from raysent.errors import ArtifactError, CloudError
+from raysent.ray_private import aws_provider
 from raysent.reading import parse_json, read_json
 
 # The gate extends classes that Ray may change; these versions have them, and tokens.
 _INSTALL_RAY = "pip install 'ray[default]>=2.52,<2.61'"
 
 try:
-    from ray.autoscaler._private.aws.node_provider import AWSNodeProvider
     from ray.autoscaler.node_launch_exception import NodeLaunchException
     from ray.autoscaler.tags import TAG_RAY_USER_NODE_TYPE
-except ImportError as error:
+
+    _AwsNodeProvider = aws_provider()
+except (ImportError, AttributeError) as error:
     raise CloudError(
         f"Ray {version('ray')}: must have the classes that launch machines ({error}); 2.52 to 2.60 have them: "
         f"{_INSTALL_RAY}"
@@ -93,7 +95,7 @@ class LaunchGate:
             return created
 
 
-class AwsProvider(LaunchGate, AWSNodeProvider):
+class AwsProvider(LaunchGate, _AwsNodeProvider):  # type: ignore[misc, valid-type]
     """Ray's AWS provider with the gate. It tags machines with what must not be part of Ray's launch hash."""
 
     def get_command_runner(

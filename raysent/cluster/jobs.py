@@ -27,12 +27,8 @@ _NOT_YET, _READY_S = "No available agent", 120.0
 RUN_KEY = "raysent-run"
 # Ray raises these for every failed request.
 _FAILURES = (RuntimeError, OSError, ValueError)
-# Loggers of Ray that set their own levels when they are imported.
-_VERBOSE = (
-    "ray.dashboard.modules.dashboard_sdk",
-    "ray.dashboard.modules.job.sdk",
-    "ray._private.runtime_env.packaging",
-)
+# Modules of Ray whose loggers say what they pack and send.
+_VERBOSE = (".dashboard_sdk", ".job.sdk", ".packaging")
 # The subfolder of a job's folder, and of a run's, for local files that the search space names.
 SHIPPED_FOLDER = "shipped"
 # Ray uploads at most 500 MiB.
@@ -88,8 +84,9 @@ class Jobs:
             from ray.job_submission import JobSubmissionClient  # noqa: PLC0415
         except ImportError as error:
             raise ConfigError(f"cluster: needs 'pip install raysent[cluster]' ({error})") from None
-        for module in _VERBOSE:
-            logging.getLogger(module).setLevel(logging.ERROR)
+        for name in list(logging.root.manager.loggerDict):
+            if name.startswith("ray.") and name.endswith(_VERBOSE):
+                logging.getLogger(name).setLevel(logging.ERROR)
         headers = {"Authorization": f"Bearer {token}"} if token else None
         try:
             self._client: Any = JobSubmissionClient(address, headers=headers)

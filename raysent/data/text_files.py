@@ -84,6 +84,8 @@ def open_bytes(name: str) -> Iterator[IO[bytes]]:
                 IO[bytes], stack.enter_context(smart_open.open(name, "rb", compression="disable"))
             )
         else:
+            if "\0" in name:
+                raise DataError(f"{name}: must be the name of a file; given a NUL character in it")
             path = Path(name).expanduser()
             if (
                 path.exists() and not path.is_file() and not path.is_dir()

@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
-import importlib
+import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+import numpy as np
 import pandas as pd
 
+from raysent.data.tables import is_table
+from raysent.ensembles.methods import METHODS
 from raysent.errors import ArtifactError, ConfigError, did_you_mean
-from raysent.evaluation.tasks import check_data
+from raysent.evaluation.protocols import PROTOCOLS
+from raysent.evaluation.task import VALIDATED, TaskData
+from raysent.evaluation.tasks import TASKS, check_data, resolve_tasks
+from raysent.exports.formats import FORMATS
+from raysent.models.codes import CODES
+from raysent.models.encoders import ENCODERS
+from raysent.models.objectives import OBJECTIVES
+from raysent.models.schemes import SCHEMES
 from raysent.registry import Component, Registry
 from raysent.storage import address_of, is_remote, open_folder
 from raysent.storage.layout import SWEEP_FILE
@@ -25,24 +35,14 @@ from raysent.sweeps import (
     spent_usd,
 )
 from raysent.sweeps.driver import check_task_names
+from raysent.sweeps.samplers import SAMPLERS
+from raysent.sweeps.schedulers import SCHEDULERS
 from raysent.sweeps.space import find_space, read_space
+from raysent.sweeps.trackers import TRACKERS
 
+# Classes that are shown with their rows.
+_SHOWN_CLASSES = 12
 T = TypeVar("T")
-
-# Kind, as `raysent.components` names it -> where its registry is.
-_REGISTRIES = {
-    "encoders": ("raysent.models.encoders", "ENCODERS"),
-    "objectives": ("raysent.models.objectives", "OBJECTIVES"),
-    "codes": ("raysent.models.codes", "CODES"),
-    "schemes": ("raysent.models.schemes", "SCHEMES"),
-    "tasks": ("raysent.evaluation.tasks", "TASKS"),
-    "protocols": ("raysent.evaluation.protocols", "PROTOCOLS"),
-    "ensemble_methods": ("raysent.ensembles.methods", "METHODS"),
-    "samplers": ("raysent.sweeps.samplers", "SAMPLERS"),
-    "schedulers": ("raysent.sweeps.schedulers", "SCHEDULERS"),
-    "trackers": ("raysent.sweeps.trackers", "TRACKERS"),
-    "formats": ("raysent.exports.formats", "FORMATS"),
-}
 
 
 @dataclass(frozen=True)
@@ -65,17 +65,18 @@ class Health:
 
 
 def doctor(path: str | Path) -> Health:
-    """Check a sweep's journal and ledger, a folder of task files, or a search space; nothing is changed.
+    """Check a sweep's journal and ledger, a folder of task files, a table or a search space; nothing is changed.
 
     Args:
-        path: A sweep's folder; a folder in SentEval's layout, whose files are counted; or a search-space file or the
-            bare name of a shipped one, which is checked at every edge of its search.
+        path: A sweep's folder; a folder in SentEval's layout, whose files are counted; a table, which is read as for
+            `--task`; or a search-space file or the bare name of a shipped one, which is checked at every edge of its
+            search.
 
     Raises:
         RaysentError: If there is no such file or folder, or the search space is wrong.
     """
     if not is_remote(str(path)) and not Path(path).is_dir():
-        return _of_space(path)
+        return _of_table(str(path)) if is_table(path) else _of_space(path)
     folder = open_folder(path)
     if (folder / SWEEP_FILE).exists() or is_remote(str(path)):
         return _of_sweep(folder)
@@ -131,9 +132,35 @@ def _of_tasks(folder: Path) -> Health:
         if one.status == "missing"
     ]
     problems = tuple(one.problem for one in found if one.status == "wrong")
+    if all(one.status == "missing" for one in found):
+        problems = (f"{folder}: must hold the files of a task at least; found none",)
     return Health(
         tuple(lines), problems, {"folder": str(folder), "tasks": [asdict(one) for one in found]}
     )
+
+
+def _of_table(path: str) -> Health:
+    """Return what a sweep would read in a table: columns, rows, classes and their sizes, and what looks wrong."""
+    lines: list[str] = []
+    warnings: list[str] = []
+    facts: list[dict[str, Any]] = []
+    for task in resolve_tasks([path], scorings=VALIDATED):
+        rows = task.load()
+        lines += task.remarks.notes
+        warnings += [f"{path}: {warning}" for warning in task.remarks.warnings]
+        fact: dict[str, Any] = {"task": task.name, "scoring": task.scoring}
+        if isinstance(rows, TaskData) and not rows.is_scored:
+            counts = np.bincount(rows.labels, minlength=len(rows.label_names))
+            fact["classes"] = dict(zip(rows.label_names, counts.tolist(), strict=True))
+            largest = sorted(fact["classes"].items(), key=lambda of_class: -of_class[1])
+            shown = [f"{name} {count:,}" for name, count in largest[:_SHOWN_CLASSES]]
+            num_more = len(largest) - len(shown)
+            shown += [f"{num_more} more"] if num_more else []
+            lines.append(f"{task.name}: rows of each class: {', '.join(shown)}")
+        facts.append(fact)
+    lines += [f"warning: {warning}" for warning in warnings]
+    lines.append(f"to train on it: raysent sweep --task {shlex.quote(path)}")
+    return Health(tuple(lines), (), {"file": path, "tasks": facts, "warnings": warnings})
 
 
 def _of_space(path: str | Path) -> Health:
@@ -148,8 +175,17 @@ def _of_space(path: str | Path) -> Health:
 def registries() -> dict[str, Registry[Any]]:
     """Return the registry of each kind of component, by the kind's name in `components`."""
     return {
-        kind: getattr(importlib.import_module(module), attribute)
-        for kind, (module, attribute) in _REGISTRIES.items()
+        "encoders": ENCODERS,
+        "objectives": OBJECTIVES,
+        "codes": CODES,
+        "schemes": SCHEMES,
+        "tasks": TASKS,
+        "protocols": PROTOCOLS,
+        "ensemble_methods": METHODS,
+        "samplers": SAMPLERS,
+        "schedulers": SCHEDULERS,
+        "trackers": TRACKERS,
+        "formats": FORMATS,
     }
 
 
@@ -175,11 +211,12 @@ def components(kind: str | None = None) -> pd.DataFrame:
     Raises:
         ConfigError: If there is no such kind.
     """
-    if kind is not None and kind not in _REGISTRIES:
-        raise ConfigError(f"{kind}: unknown kind of component{did_you_mean(kind, _REGISTRIES)}")
+    registry_of = registries()
+    if kind is not None and kind not in registry_of:
+        raise ConfigError(f"{kind}: unknown kind of component{did_you_mean(kind, registry_of)}")
     rows: list[dict[str, str]] = []
     broken: dict[str, str] = {}
-    for name, registry in registries().items():
+    for name, registry in registry_of.items():
         if kind in (None, name):
             rows += [
                 {

@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from raysent.errors import RaysentError
+from raysent.ray_private import control_client, draining_nodes, free_resources
 from raysent.reading import parse_json
 
 # Text in Ray's messages about a missing or wrong token.
@@ -106,11 +107,9 @@ def open_nodes(address: str) -> dict[str, tuple[str, Mapping[str, float], Mappin
     Raises:
         DrainError: If this version of Ray cannot say, or this process is not connected to that cluster.
     """
-    import ray  # noqa: PLC0415 - the agent must start without ray
-
     with _control_service(address) as client:
-        draining = ray._private.state.state.get_draining_nodes()
-        free = ray._private.state.available_resources_per_node()
+        draining = draining_nodes()()
+        free = free_resources()
         nodes = {
             node_id.hex(): node for node_id, node in client.get_all_node_info(timeout=10).items()
         }
@@ -166,7 +165,7 @@ def node_notice() -> SecondsLeft:
 
     try:
         node_id = str(ray.get_runtime_context().get_node_id())
-        draining = ray._private.state.state.get_draining_nodes
+        draining = draining_nodes()
     except AttributeError:
         return lambda: None
     return _Deadline(lambda: draining().get(node_id))
@@ -216,8 +215,7 @@ def _control_service(address: str, *, connect_s: float = _CONNECT_TIMEOUT_S) -> 
         host, _, port = address.rpartition(":")
         socket.create_connection((host, int(port)), timeout=connect_s).close()
         with capture_stderr():
-            # By name, because a later version of Ray may not have it.
-            client = importlib.import_module("ray._raylet").GcsClient(address=address)
+            client = control_client(address)
         yield client
     except Exception as error:  # a private API may raise anything
         import ray  # noqa: PLC0415 - as above

@@ -20,12 +20,12 @@ from typing import Any
 
 import ray
 import torch
-from ray._private.utils import get_num_cpus
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from raysent.cost import Budget, Prices
 from raysent.errors import ConfigError, RaysentError
 from raysent.kernels.devices import default_device, usable_gpus
+from raysent.platforms import num_cores
 from raysent.progress import messages
 from raysent.reading import parse_json
 from raysent.storage import address_of, is_remote
@@ -142,7 +142,7 @@ class Layout:
 def this_machine(space: SearchSpace | None = None) -> Machines:
     """Return the cores and GPUs of this machine, and how many trials of a space share a GPU; 1 without a space."""
     default_device()  # refuses a chosen GPU that is not there
-    found = Machines(max(1, int(get_num_cpus(True))), usable_gpus(float(torch.cuda.device_count())))
+    found = Machines(num_cores(), usable_gpus(float(torch.cuda.device_count())))
     if space is None or not found.gpus:
         return found
     gpus = [torch.cuda.get_device_properties(number) for number in range(int(found.gpus))]

@@ -21,9 +21,8 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Container, Iterator
-from functools import lru_cache, partial
+from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 import filelock
 import psutil
@@ -48,27 +47,8 @@ _MAX_SOCKET_BYTES = MAX_SOCKET_BYTES
 _SOCKET = "/session_2000-01-01_00-00-00_000000_4194304/sockets/plasma_store"
 _LOCK, _NUM_KEPT = "lock", 3
 _HELD: list[filelock.BaseFileLock] = []
-
-
-@contextlib.contextmanager
-def in_groups_of_their_own() -> Iterator[None]:
-    """Start Ray's processes in process groups of their own inside the block.
-
-    A closed terminal, `timeout` and batch systems send a signal to all processes of a command. This one stops its
-    training in answer, for which it needs Ray's. On Linux these end with this process; elsewhere Ray ends
-    them by their group, which they keep.
-    """
-    from ray._private import services, utils  # noqa: PLC0415 - late, as it takes seconds
-
-    start = getattr(services, "ConsolePopen", None)
-    if start is None or not utils.detect_fate_sharing_support():
-        yield
-        return
-    services.ConsolePopen = partial(start, process_group=0)  # type: ignore[misc, assignment]
-    try:
-        yield
-    finally:
-        services.ConsolePopen = start  # type: ignore[misc]
+# The folder that `session_folder` has found.
+_SESSION: list[Path] = []
 
 
 @contextlib.contextmanager
@@ -111,7 +91,7 @@ def watching_ray(
     """
     lost: list[str] = []
     agents = {} if look else _agents()
-    look = look or _ended
+    look = look or _look_at_needed()
     caller = threading.get_ident()
     is_main = threading.current_thread() is threading.main_thread()
     is_over, is_unwatched, looking = threading.Event(), threading.Event(), threading.Lock()
@@ -191,6 +171,7 @@ def shut_down() -> None:
     import ray  # noqa: PLC0415 - late, as it takes seconds
 
     ray.shutdown()
+    _SESSION.clear()
     if threading.current_thread() is threading.main_thread():
         for number in (signal.SIGINT, signal.SIGTERM):
             if (handler := signal.getsignal(number)) is not None:
@@ -264,11 +245,26 @@ def _gives_up_s() -> float:
         return _GIVES_UP_S
 
 
-def _ended() -> str | None:
-    from ray._private.worker import _global_node  # noqa: PLC0415 - as above
+def _look_at_needed() -> Callable[[], str | None]:
+    """Return what looks whether a process that Ray needs has ended, of those that this process has started."""
+    needed: list[tuple[str, psutil.Process]] = []
+    for process in psutil.Process().children():
+        with contextlib.suppress(psutil.Error):
+            name = process.name()
+            if name in _NEEDED:
+                needed.append((name, process))
 
-    ended: list[tuple[str, Any]] = [] if _global_node is None else _global_node.dead_processes()
-    return next((_lost(name) for name, _ in ended if name in _NEEDED), None)
+    def look() -> str | None:
+        return next((_lost(name) for name, process in needed if _has_ended(process)), None)
+
+    return look
+
+
+def _has_ended(process: psutil.Process) -> bool:
+    try:
+        return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
+    except psutil.Error:
+        return True
 
 
 def _agents() -> dict[int, int]:
@@ -342,16 +338,29 @@ def why_died(error: BaseException | None) -> str:
 
 def _last_words(pid: str) -> str:
     """Return the fault that a process of this machine wrote to standard error, else its last line, or nothing."""
-    from ray._private.worker import _global_node  # noqa: PLC0415 - as above
-
-    if _global_node is None:
+    session = session_folder()
+    if session is None:
         return ""
-    logs = Path(_global_node.get_logs_dir_path()).glob(f"worker-*-{pid}.err")
+    logs = (session / "logs").glob(f"worker-*-{pid}.err")
     lines = [
         line.strip(" *") for log in logs for line in log.read_text(errors="replace").splitlines()
     ]
     faults = (line for line in lines if line.startswith(("SIG", "Fatal Python error")))
     return next(faults, next(filter(None, reversed(lines)), ""))[:200]
+
+
+def session_folder() -> Path | None:
+    """Return the folder on this machine of the session of Ray that this process is connected to; None without one.
+
+    It is asked for as the process connects, as Ray does not answer once its head has gone.
+    """
+    import ray  # noqa: PLC0415 - late, as it takes seconds
+
+    if not _SESSION and ray.is_initialized():
+        here = ray.get_runtime_context().get_node_id()
+        sockets = (node["RayletSocketName"] for node in ray.nodes() if node["NodeID"] == here)
+        _SESSION.extend(Path(socket_name).parent.parent for socket_name in sockets)
+    return _SESSION[0] if _SESSION else None
 
 
 @lru_cache

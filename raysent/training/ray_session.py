@@ -16,17 +16,18 @@ import psutil
 
 from raysent.errors import ConfigError, RaysentError, TrainingError, WorkerError
 from raysent.kernels.devices import usable_gpus, use_device
-from raysent.platforms import imports_from_working_folder
+from raysent.platforms import ENDS_WITH_ITS_PARENT, imports_from_working_folder, num_cores
 from raysent.preemption import REFUSED_TOKEN, capture_stderr
 from raysent.progress import VERBOSE_VARIABLE, messages, printable_message
+from raysent.ray_private import starting_on_this_machine
 from raysent.training.memory import ENVIRONMENT as ALLOCATOR
 from raysent.training.ray_processes import (
     check_address,
     end_started,
     ended_while_starting,
     head_of,
-    in_groups_of_their_own,
     ray_folder,
+    session_folder,
     shut_down,
     sigterm_interrupts,
     watching_ray,
@@ -42,6 +43,7 @@ _MAX_STARTS = 4
 _WAIT_S = 1.0
 _TOO_SLOW = "timed out during startup"
 
+_LOOPBACK_VARIABLE = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
 _ENVIRONMENT = {
     # Ray's controller checks for reports every 2 s by default, which is most of a short run.
     "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.1",
@@ -72,7 +74,7 @@ def ray_session(
 
     Args:
         address: A running cluster; None starts Ray on this machine. An existing connection is used in any case.
-        num_cpus: Cores of this machine to use if Ray is started; by default all.
+        num_cpus: Cores of this machine to use if Ray is started; by default all that this process may use.
         how_to_continue: What the user can do when Ray ends inside the block.
 
     Raises:
@@ -88,7 +90,7 @@ def ray_session(
         return
     how_to_continue = printable_message(how_to_continue)
     options: dict[str, Any] = (
-        {"include_dashboard": False, "num_cpus": num_cpus} if address is None else {}
+        {"include_dashboard": False, "num_cpus": num_cpus or num_cores()} if address is None else {}
     )
     with os.fdopen(os.dup(2), "w") as stderr, capture_stderr() as captured:
         try:
@@ -99,8 +101,7 @@ def ray_session(
             level = logging.INFO if verbose else logging.ERROR
             with contextlib.ExitStack() as stack:
                 if address is None:
-                    stack.enter_context(_on_loopback())
-                    stack.enter_context(in_groups_of_their_own())
+                    stack.enter_context(_starting_here())
                 options |= {
                     "address": address or "local",
                     "logging_level": level,
@@ -108,6 +109,7 @@ def ray_session(
                 }
                 _init(how_to_continue, stderr.fileno(), **options)
             _protect_token()
+            session_folder()
         except (OSError, ValueError, AuthenticationError) as error:
             if isinstance(error, AuthenticationError) or REFUSED_TOKEN in captured():
                 raise ConfigError(
@@ -134,11 +136,9 @@ def ray_session(
 @lru_cache
 def _say_whose(address: str) -> None:
     """Print once whose folder a cluster has on this machine: who may write there may act as the sweep."""
-    from ray._private.worker import _global_node  # noqa: PLC0415 - late, as above
-
-    if _global_node is not None and (
-        whose := whose_folder(Path(_global_node.get_session_dir_path()))
-    ):
+    session = session_folder()
+    whose = "" if session is None else whose_folder(session)
+    if whose:
         messages.print(f"address {address}: {whose}")
 
 
@@ -200,26 +200,23 @@ def _not_started(error: Exception) -> TrainingError:
 
 
 @contextlib.contextmanager
-def _on_loopback() -> Iterator[None]:
-    """Let what Ray starts inside the block listen on 127.0.0.1 alone, as it does on macOS and Windows.
+def _starting_here() -> Iterator[None]:
+    """Let what Ray starts inside the block listen on 127.0.0.1 alone, in process groups of its own.
 
-    On Linux, Ray 2.60 listens on all interfaces, and its option for the address of the node does not accept 127.0.0.1.
-    The variable RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER has the last word if it is set.
+    The variable RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER has the last word on the first, if it is set. On Linux Ray's
+    processes end with this one; elsewhere Ray ends them by their group, which they keep.
     """
-    from ray._private import ray_constants  # noqa: PLC0415 - late, as above
-
-    name = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
-    if name in os.environ:
-        yield
-        return
-    before = getattr(ray_constants, "ENABLE_RAY_CLUSTER", True)
-    ray_constants.ENABLE_RAY_CLUSTER = False
-    os.environ[name] = "0"  # for Ray's own processes
+    is_open = _LOOPBACK_VARIABLE in os.environ
+    if not is_open:
+        os.environ[_LOOPBACK_VARIABLE] = "0"  # for Ray's own processes
     try:
-        yield
+        with starting_on_this_machine(
+            only_loopback=not is_open, in_own_groups=ENDS_WITH_ITS_PARENT
+        ):
+            yield
     finally:
-        ray_constants.ENABLE_RAY_CLUSTER = before
-        del os.environ[name]
+        if not is_open:
+            del os.environ[_LOOPBACK_VARIABLE]
 
 
 def _protect_token() -> None:

@@ -18,6 +18,7 @@ from raysent import errors
 from raysent.data.corpus import shared_address, shared_cache
 from raysent.errors import ArtifactError, RaysentError, TrainingError
 from raysent.preemption import worker_notice
+from raysent.ray_private import train_controller
 from raysent.storage import (
     address_of,
     open_folder,
@@ -219,7 +220,6 @@ def _report_callback(on_report: Callable[[dict[str, Any]], object]) -> Any:
 def _trainer_class(*, is_here: bool) -> Any:
     """Return a TorchTrainer without an actor for Ray Data's sets; `is_here` makes its controller no actor either."""
     from ray.train.torch import TorchTrainer  # noqa: PLC0415 - late, as above
-    from ray.train.v2._internal.execution.controller import TrainController  # noqa: PLC0415
 
     class Trainer(TorchTrainer):
         def _create_default_callbacks(self) -> list[Any]:
@@ -229,7 +229,7 @@ def _trainer_class(*, is_here: bool) -> Any:
 
     class TrainerHere(Trainer):
         def _initialize_and_run_controller(self, **options: Any) -> Any:
-            controller = TrainController(**options)
+            controller = train_controller()(**options)
             asyncio.run(controller.run())
             return controller.get_result()
 
