@@ -10,7 +10,7 @@ unexport PYTHONDONTWRITEBYTECODE
 RETIRED := anew|foretells?|frugal|hears?|heard|honest|likest|lookouts?|nobody|nought|sittings?|told|tells|whoever|yardstick
 PROSE := raysent docs examples search_spaces README.md CONTRIBUTING.md cluster.yaml
 
-.PHONY: help setup quickstart test wheel-test versions journeys chaos mutants lint types docs dist bench clean
+.PHONY: help setup quickstart test wheel-test versions journeys chaos cloud-chaos mutants lint types docs dist bench clean
 .DEFAULT_GOAL := help
 
 help:  ## What can be made
@@ -57,7 +57,10 @@ journeys: setup  ## Before a release: paths of users and clusters that take more
 	$(BIN)/python -m pytest -m journey --numprocesses 2 --dist loadfile --no-loadscope-reorder --durations 12
 
 chaos: setup  ## Every fault at every moment of a sweep, and a table of how each ended
-	$(BIN)/python -m pytest -m chaos --timeout 3600
+	$(BIN)/python -m pytest -m "chaos and not cloud" --timeout 3600
+
+cloud-chaos: setup  ## The whole path on a cloud of this computer: kills of the command, errors of AWS; hours
+	$(BIN)/python -m pytest -m chaos tests/chaos/test_cloud_lab.py --timeout 3600
 
 mutants: setup  ## How many of 600 small changes of the code of money, scores and ensembles the tests find
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --constraint constraints.txt --editable '.[mutation]'

@@ -340,7 +340,7 @@ def test_up_protects_token_and_file_and_writes_no_credentials(aws, file):
     assert token not in launcher.file.read_text()
 
 
-def test_a_cluster_has_keys_of_its_own_and_the_heads_stays_here(aws, file):
+def test_a_cluster_has_keys_of_its_own_and_the_heads_stays_here(aws, file, monkeypatch):
     """Ray copies the workers' key to the head; the head is reached by another one, which only this computer has."""
     launcher = Launcher(read_cluster(file), run=FakeRay())
     launcher.up()
@@ -362,12 +362,12 @@ def test_a_cluster_has_keys_of_its_own_and_the_heads_stays_here(aws, file):
     assert json.loads(launcher.file.read_text()) == values
     provider = AwsProvider.__new__(AwsProvider)
     runner = {"cluster_name": "raysent", "process_runner": subprocess, "use_internal_ip": False}
-    for is_here in (True, False):
-        provider.provider_config = values["provider"]
-        if not is_here:
-            head_key.unlink()  # as on the head
-        ssh = provider.get_command_runner("", "i-1", values["auth"], **runner)
-        assert ssh.ssh_private_key == str(head_key if is_here else copied)
+    provider.provider_config = values["provider"]
+    for kind, key in (("head", head_key), ("worker", copied)):
+        monkeypatch.setattr(provider, "node_tags", lambda _, kind=kind: {"ray-node-type": kind})
+        assert provider.get_command_runner(
+            "", "i-1", values["auth"], **runner
+        ).ssh_private_key == str(key)
 
 
 def test_up_raises_the_last_line_of_rays_launcher(aws, file):

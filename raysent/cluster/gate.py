@@ -37,7 +37,7 @@ _INSTALL_RAY = "pip install 'ray[default]>=2.52,<2.61'"
 
 try:
     from ray.autoscaler.node_launch_exception import NodeLaunchException
-    from ray.autoscaler.tags import TAG_RAY_USER_NODE_TYPE
+    from ray.autoscaler.tags import NODE_KIND_HEAD, TAG_RAY_NODE_KIND, TAG_RAY_USER_NODE_TYPE
 
     _AwsNodeProvider = aws_provider()
 except (ImportError, AttributeError) as error:
@@ -107,7 +107,8 @@ class AwsProvider(LaunchGate, _AwsNodeProvider):  # type: ignore[misc, valid-typ
         that only the operator's computer has.
         """
         head_key = Path(self.provider_config[SECTION].get("head_key", ""))
-        if head_key.is_file():
+        is_head = self.node_tags(node_id).get(TAG_RAY_NODE_KIND) == NODE_KIND_HEAD
+        if is_head and head_key.is_file():
             auth_config = {**auth_config, "ssh_private_key": str(head_key)}
         return super().get_command_runner(log_prefix, node_id, auth_config, *args, **kwargs)
 

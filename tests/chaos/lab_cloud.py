@@ -1,0 +1,122 @@
+"""AWS in the lab: moto's server with faults in front of it, on 127.0.0.1 and on a Unix socket for the machines.
+
+    python lab_cloud.py FOLDER PORT
+
+FOLDER/faults.json is a list of faults: {"action": "RunInstances", "code": "RequestLimitExceeded", "who": "head",
+"types": [...], "delay_s": 60}. `action` may end with `*`; without a code the request is only delayed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import io
+import json
+import re
+import sys
+import threading
+import time
+import urllib.parse
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+from moto.server import DomainDispatcherApplication, create_backend_app
+from werkzeug.serving import WSGIRequestHandler, make_server
+
+FOLDER = Path(sys.argv[1])
+_FORMS = {
+    "ec2": "<Response><Errors><Error><Code>{0}</Code><Message>lab</Message></Error></Errors><RequestID>x</RequestID></Response>",
+    "iam": "<ErrorResponse><Error><Type>Sender</Type><Code>{0}</Code><Message>lab</Message></Error><RequestId>x</RequestId></ErrorResponse>",
+    "": "<Error><Code>{0}</Code><Message>lab</Message></Error>",
+}
+
+
+class _Quiet(WSGIRequestHandler):
+    def log(self, *_: Any) -> None:
+        """Log nothing."""
+
+
+class Cloud:
+    """moto as a WSGI application with faults."""
+
+    def __init__(self) -> None:
+        self._moto = DomainDispatcherApplication(create_backend_app)
+        self._calls = (FOLDER / "calls.log").open("a", buffering=1)
+
+    def __call__(self, environ: dict[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
+        """Answer a request."""
+        body = environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
+        environ["wsgi.input"] = io.BytesIO(body)
+        signed = re.search(
+            r"Credential=([^/]+)/\d+/[^/]+/([^/]+)/", environ.get("HTTP_AUTHORIZATION", "")
+        )
+        key, service = signed.groups() if signed else ("", "")
+        values = urllib.parse.parse_qs(body.decode("utf-8", "replace"))
+        action = values.get("Action", [f"{environ['REQUEST_METHOD']} {environ['PATH_INFO']}"])[0]
+        instance_type = values.get("InstanceType", [""])[0]
+        for fault in self._faults():
+            if not _matches(fault, action=action, who=key.lower(), instance_type=instance_type):
+                continue
+            time.sleep(fault.get("delay_s", 0))
+            if fault.get("code"):
+                self._note(key, action, instance_type, fault["code"])
+                text = _FORMS.get(service, _FORMS["iam" if service == "sts" else ""])
+                answer = text.format(fault["code"]).encode()
+                headers = [("Content-Type", "text/xml"), ("Content-Length", str(len(answer)))]
+                start(f"{fault.get('status', 400)} refused", headers)
+                return [answer]
+        if values.get("Action") and key != "MACHINES":
+            self._note(key, action, instance_type, "")
+        answered: Iterable[bytes] = self._moto(environ, start)
+        return answered
+
+    def _faults(self) -> list[dict[str, Any]]:
+        with contextlib.suppress(OSError, ValueError):
+            found: list[dict[str, Any]] = json.loads((FOLDER / "faults.json").read_text())
+            return found
+        return []
+
+    def _note(self, *values: str) -> None:
+        self._calls.write(json.dumps([round(time.time(), 2), *values]) + "\n")
+
+
+def _matches(fault: dict[str, Any], *, action: str, who: str, instance_type: str) -> bool:
+    wanted = fault["action"]
+    is_same = action.startswith(wanted[:-1]) if wanted.endswith("*") else action == wanted
+    return (
+        is_same
+        and fault.get("who", who) == who
+        and who != "machines"
+        and instance_type in fault.get("types", [instance_type])
+    )
+
+
+async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    with contextlib.suppress(OSError):
+        while data := await reader.read(65536):
+            writer.write(data)
+            await writer.drain()
+    writer.close()
+
+
+async def _serve_socket(port: int) -> None:
+    async def connect(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        answers, requests = await asyncio.open_connection("127.0.0.1", port)
+        await asyncio.gather(_pump(reader, requests), _pump(answers, writer))
+
+    server = await asyncio.start_unix_server(connect, FOLDER / "cloud.sock")
+    async with server:
+        await server.serve_forever()
+
+
+def main() -> None:
+    """Serve until the process ends."""
+    port = int(sys.argv[2])
+    server = make_server("127.0.0.1", port, Cloud(), threaded=True, request_handler=_Quiet)
+    threading.Thread(target=lambda: asyncio.run(_serve_socket(port)), daemon=True).start()
+    server.serve_forever()
+
+
+if __name__ == "__main__":
+    main()
