@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from raysent.cluster.following import JobRecord, read_record, write_record
 from raysent.errors import ConfigError
 from raysent.sweeps.trackers import TRACKERS
 
@@ -95,3 +96,13 @@ def test_file_for_slurm_is_refused_with_a_secret(raysent, tmp_path):
     assert "must hold no user, password or token of an address" in ran.err
     assert not shows_secrets(ran.err)
     assert list(tmp_path.glob("*.sbatch")) == []
+
+
+def test_record_of_a_submitted_sweep_has_no_secret(tmp_path):
+    """It lies in a bucket; the head has the space itself from the job."""
+    values = {"trackers": [{"type": "mlflow", "uri": ADDRESS}]}
+    record = JobRecord(job="job", cluster="", region="", space={"name": "toy", "values": values})
+    write_record(str(tmp_path / "remote"), record)
+    assert holding_secrets(tmp_path) == []
+    stored = read_record(str(tmp_path / "remote")).space["values"]
+    assert stored["trackers"][0]["uri"] == "http://127.0.0.1:1/a"
