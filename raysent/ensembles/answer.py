@@ -98,6 +98,8 @@ class Answer(StrictModel):
         over_majority: The best candidate's validation score minus that of the most frequent class; paired.
         gain: By how much the answer's log loss on the rows that choose is below that of the simplest, in nats a row.
         num_chosen: The number of rows that chose.
+        num_fitted: The number of labelled rows that fitted what is saved, the rows that tested among them; None where
+            these were left out.
         candidates: All that was scored, by falling validation score; last what fewer rows can score, as it learned from
             the others.
     """
@@ -114,6 +116,7 @@ class Answer(StrictModel):
     num_dev: int | None = None
     gain: BootstrapEstimate | None = None
     num_chosen: int | None = None
+    num_fitted: int | None = None
 
     @property
     def answer(self) -> Candidate:
@@ -153,7 +156,15 @@ class Answer(StrictModel):
         )
         return (
             f"Chosen by rows that train, each predicted by a fit without it{fewer}; "
-            "scored on rows that chose nothing."
+            f"scored on rows that chose nothing.{self._refit_text}"
+        )
+
+    @property
+    def _refit_text(self) -> str:
+        if self.num_fitted is None:
+            return ""
+        return (
+            f" After the score was known, it was fitted on all {self.num_fitted:,} labelled rows."
         )
 
     @property

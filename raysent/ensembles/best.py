@@ -25,8 +25,9 @@ folder can be moved alone. `RUN/encoder` is the best single model that has vecto
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Literal
@@ -60,6 +61,7 @@ from raysent.evaluation.evaluate import Evaluator
 from raysent.evaluation.members import Member, Model, expand, model_key
 from raysent.evaluation.probes.results import FoldResult
 from raysent.evaluation.records import Record, record_folder, write_record
+from raysent.evaluation.refit import NUM_FITTED
 from raysent.evaluation.targets import Float64, Targets
 from raysent.evaluation.task import Task
 from raysent.models import SentenceModel
@@ -126,6 +128,7 @@ def save_best(
     baselines: bool = True,
     pretrained: Sequence[str] = (),
     prefer: Prefer | None = None,
+    refits: bool = False,
 ) -> list[EnsembleResult]:
     """Choose the model to take on each task, and the best with vectors, and save them into a run's folder.
 
@@ -137,6 +140,7 @@ def save_best(
         baselines: Whether those that cost something take part; free ones always do.
         pretrained: Pretrained encoders that take part, as arguments of `load`.
         prefer: Takes the cheapest candidate within one standard error of what is taken else: the fastest, or smallest.
+        refits: Whether what is saved is fitted on every labelled row, the rows that tested among them; see `refit`.
 
     Returns:
         What was saved for each task.
@@ -152,6 +156,7 @@ def save_best(
     if soup := save_soup({one: records[one] for one in trials}, evaluator, run=run, tasks=tasks):
         trials, records = [*trials, soup[0]], {**records, soup[0]: soup[1]}
     languages = evaluator.languages(tasks) if pretrained else {}
+    chosen_tasks = evaluator.probed_tasks(tasks)
     num_tasks = len(next(iter(records.values())))
     remove_folder(run / BEST_FOLDER, below=run)
     saved = []
@@ -162,7 +167,8 @@ def save_best(
         if num_tasks > 1:
             folder = path_below(folder, task)
         unfit = unread(of_task, languages.get(task))
-        saved.append(_save(folder, of_task, trials, prefer, unfit=unfit))
+        last_fit = partial(evaluator.refitted, tasks=chosen_tasks) if refits else _as_scored
+        saved.append(_save(folder, of_task, trials, prefer, unfit=unfit, last_fit=last_fit))
     save_encoder(run, records)
     return saved
 
@@ -204,6 +210,7 @@ def _save(
     prefer: Prefer | None,
     *,
     unfit: Collection[str],
+    last_fit: Callable[[Member, Record], Record],
 ) -> EnsembleResult:
     members = list(records)
     costs = [member_cost(one, [record]) for one, record in records.items()]
@@ -220,9 +227,14 @@ def _save(
     )
     needed = [one for one in members if one.name in answer.answer.members]
     kept: dict[Member, Sequence[Record]] = {}
+    num_fitted_rows = []
     for member in sorted(needed, key=lambda one: -records[one].validation):
-        _write_record(folder, member, records[member])
-        kept[copied(member, folder / MEMBERS_FOLDER / member.folder)] = [records[member]]
+        record = last_fit(member, records[member])
+        num_fitted_rows.append(record.about.get(NUM_FITTED))
+        _write_record(folder, member, record)
+        kept[copied(member, folder / MEMBERS_FOLDER / member.folder)] = [record]
+    if answer.answer.method != MAJORITY and None not in num_fitted_rows:
+        answer = answer.model_copy(update={"num_fitted": num_fitted_rows[0]})
     known = {one.name: cost for one, cost in zip(members, costs, strict=True) if one in needed}
     worth_of = dict(zip([one.name for one in members], worth, strict=True))
     result = ensemble_result(
@@ -236,6 +248,12 @@ def _save(
     write_text(folder / CARD_FILE, answer_card(folder, answer))
     write_result(folder, result)
     return result
+
+
+def _as_scored(member: Member, record: Record) -> Record:
+    """Return a record as it was scored, where nothing is fitted again."""
+    del member
+    return record
 
 
 def _write_record(folder: Path, member: Member, record: Record) -> None:

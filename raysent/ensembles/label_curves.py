@@ -475,8 +475,9 @@ class LabelScores:
             members: The models that were trained, best first; those that learned labels take no part.
             free: Models that need no training.
         """
-        trained = [one for one in members if one.name not in self._learned]
-        models = [*trained, *(one for one in free if one not in trained)]
+        unlearned = [one for one in members if one.name not in self._learned]
+        trained = [one for one in unlearned if not is_free(one.path)]
+        models = [*unlearned, *(one for one in free if one not in unlearned)]
         if not models:
             return
         unfit = unread(models, language_of_texts(data.sentences[0]))

@@ -47,6 +47,7 @@ from raysent.evaluation.records import (
     write_record,
     write_score,
 )
+from raysent.evaluation.refit import can_refit, refit
 from raysent.evaluation.retrieval import (
     RETRIEVAL,
     RetrievalRecord,
@@ -207,7 +208,7 @@ class Evaluator:
         Raises:
             RaysentError: As for `evaluate`; also if a task has no probe.
         """
-        chosen = resolve_tasks(tasks, self.data_dir, scorings=PROBED, default={"accuracy"})
+        chosen = self.probed_tasks(tasks)
         results = self.results(members, chosen)
         return {
             member: [result for result in of_member if isinstance(result, Record)]
@@ -218,18 +219,44 @@ class Evaluator:
         self, members: Sequence[Member], tasks: Iterable[str | Task] | None = None
     ) -> list[Member]:
         """Return the baselines of members on tasks with a probe; see `baselines_of`."""
-        chosen = resolve_tasks(tasks, self.data_dir, scorings=PROBED, default={"accuracy"})
+        chosen = self.probed_tasks(tasks)
         return baselines_of(members, protocol=self.protocol, tasks=chosen)
+
+    def probed_tasks(self, tasks: Iterable[str | Task] | None = None) -> list[Task]:
+        """Return the tasks with a probe that names stand for; by default those whose files are there."""
+        return resolve_tasks(tasks, self.data_dir, scorings=PROBED, default={"accuracy"})
 
     def languages(self, tasks: Iterable[str | Task] | None = None) -> dict[str, str]:
         """Return the code of the language of each task's texts, by the task's name."""
-        chosen = resolve_tasks(tasks, self.data_dir, scorings=PROBED, default={"accuracy"})
+        chosen = self.probed_tasks(tasks)
         data = [task.load(self.data_dir) for task in chosen]
         return {
             rows.task: language_of_texts(rows.sentences[0])
             for rows in data
             if isinstance(rows, TaskData)
         }
+
+    def refitted(self, member: Member, record: Record, tasks: Sequence[Task]) -> Record:
+        """Return a record whose probe is fitted on every labelled row, where that may be; see `refit`.
+
+        Args:
+            member: The model.
+            record: Its record on one of the tasks.
+            tasks: The tasks.
+        """
+        for task in tasks:
+            if task.name != record.task:
+                continue
+            data = task.load(self.data_dir)
+            data = divided(data) if isinstance(data, TaskData) else data
+            if not isinstance(data, TaskData) or not can_refit(record, data):
+                return record
+            encoder = self.load(member.path) if member.encoder is None else member.encoder
+            if isinstance(encoder, LexicalModel):
+                return refit(record, data, encoder)
+            is_kept = is_pretrained(member.path)
+            return refit(record, data, stored(encoder, member, is_kept=is_kept))
+        return record
 
     def results(
         self, members: Sequence[Member], tasks: Sequence[Task]

@@ -59,6 +59,7 @@ class TaskData:
         is_drawn: Whether `division.divided` drew the test rows.
         has_drawn_validation: Whether the validation rows were drawn one by one of those that may train, without copies
             among them, so that what did not learn from the others may be fitted to both.
+        has_drawn_test: Whether the test rows of a user's table were drawn of its rows, and not named by it.
         part_of: Of rows that a run divided, the hash of all rows of the task.
     """
 
@@ -78,6 +79,7 @@ class TaskData:
     metric: Metric = "accuracy"
     is_drawn: bool = False
     has_drawn_validation: bool = False
+    has_drawn_test: bool = False
     part_of: str = ""
     label_kind: LabelKind = "text"
 

@@ -589,6 +589,7 @@ def _evaluate_best(
                         run=ended.folder,
                         prefer=evaluation.prefer,
                         pretrained=pretrained,
+                        refits=evaluation.refit,
                         **options_of,
                     )
                 _save_fusions(

@@ -111,16 +111,7 @@ def fit_lexical(
         DataError: If no training text has a word.
     """
     began_s = time.thread_time()
-    trainable = np.arange(len(data)) if data.split == "nested" else data.train
-    vectorizer = model.of(data.sentences[0]).vectorizer()
-    try:
-        vectorizer.fit([column[row] for column in data.sentences for row in trainable])
-    except ValueError:
-        raise DataError(
-            f"{data.task}: tfidf needs words in the training texts; found none"
-        ) from None
-    is_new = ~np.isin(np.arange(len(data)), trainable)
-    features = lexical_features(vectorizer, data.sentences, kind=data.kind, is_new=is_new)
+    vectorizer, features, trainable = _counted(model, data)
     fits, limited = LexicalFits(features, data), ""
     if seconds is not None and len(trainable) > LEAST_ROWS:
         left_s = seconds - (time.thread_time() - began_s)
@@ -134,6 +125,33 @@ def fit_lexical(
                 f"rows, as all would take {format_duration(plan.all_s)} of the {format_duration(seconds)} there are"
             )
     return replace(fit_rows(fits, data), limited=limited), _arrays(vectorizer, model)
+
+
+def lexical_fits(model: LexicalModel, data: TaskData) -> tuple[LexicalFits, Arrays]:
+    """Return what fits TF-IDF to a task's rows, and the vocabulary that its probes need for new sentences.
+
+    Raises:
+        DataError: If no training text has a word.
+    """
+    vectorizer, features, _ = _counted(model, data)
+    return LexicalFits(features, data), _arrays(vectorizer, model)
+
+
+def _counted(
+    model: LexicalModel, data: TaskData
+) -> tuple[TfidfVectorizer, sparse.csr_matrix, np.ndarray]:
+    """Return the words of the rows that may train with their weights, the features of all rows, and these rows."""
+    trainable = np.arange(len(data)) if data.split == "nested" else data.train
+    vectorizer = model.of(data.sentences[0]).vectorizer()
+    try:
+        vectorizer.fit([column[row] for column in data.sentences for row in trainable])
+    except ValueError:
+        raise DataError(
+            f"{data.task}: tfidf needs words in the training texts; found none"
+        ) from None
+    is_new = ~np.isin(np.arange(len(data)), trainable)
+    features = lexical_features(vectorizer, data.sentences, kind=data.kind, is_new=is_new)
+    return vectorizer, features, trainable
 
 
 def predict_lexical(

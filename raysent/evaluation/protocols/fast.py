@@ -80,10 +80,7 @@ class Fast:
 
     def fit(self, features: np.ndarray, data: TaskData) -> ProbeResult:
         """Fit and score a task's probe; see `EvaluationProtocol`."""
-        trainable = np.arange(len(data.labels)) if data.split == "nested" else data.train
-        return fit_rows(
-            Fits(features, _targets(data), trainable=trainable, strengths=STRENGTHS), data
-        )
+        return fit_rows(dense_fits(features, data), data)
 
 
 PROTOCOLS = {"fast": Fast(), DIVIDED: Fast(divides=True)}
@@ -114,6 +111,12 @@ class Solver(Protocol):
 
     def probe(self, solution: Any, problem: int, strength: float) -> Probe:
         """Return the classifier of one problem."""
+
+
+def dense_fits(features: np.ndarray, data: TaskData) -> Fits:
+    """Return what fits probes on features [rows, features], centered and scaled on the rows that may train."""
+    trainable = np.arange(len(data.labels)) if data.split == "nested" else data.train
+    return Fits(features, _targets(data), trainable=trainable, strengths=STRENGTHS)
 
 
 def fit_rows(fits: Solver, data: TaskData) -> ProbeResult:

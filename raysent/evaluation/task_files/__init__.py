@@ -520,6 +520,7 @@ def _read_rows(task: OwnTask) -> Rows:
         folds=division.folds,
         units=division.units,
         has_drawn_validation=division.has_drawn_validation,
+        has_drawn_test=division.has_drawn_test,
         metric=settings.metric,
         scores=NO_SCORES if targets.scores is None else targets.scores,
         scale=targets.scale,

@@ -39,6 +39,7 @@ class Division:
     units: np.ndarray = field(default_factory=lambda: NO_ROWS)  # as of `TaskData`
     warnings: list[str] = field(default_factory=list)
     has_drawn_validation: bool = False  # as of `TaskData`
+    has_drawn_test: bool = False  # as of `TaskData`
 
 
 def divide(
@@ -77,7 +78,7 @@ def divide(
         is_by_row = whole is None and not is_scored
     rows = _Rows(table, settings, texts, labels, units, numbers)
     division = _by_parts(rows, parts, is_scored=is_scored, note=note)
-    division = replace(division, units=unless_each_row(units))
+    division = replace(division, units=unless_each_row(units), has_drawn_test=bool(note))
     if not (is_by_row and len(division.validation)):
         return division
     trained = np.concatenate([division.train, division.validation]).tolist()

@@ -190,6 +190,8 @@ class EvaluationConfig(StrictModel):
         pretrained: Pretrained encoders that take part in the answer as they are: folders, or names such as
             all-MiniLM-L6-v2; an empty list for none. By default a known one that reads the language of the tasks, if it
             is on this machine or can be downloaded.
+        refit: Whether the answer is fitted on every labelled row once its score is known; rows that a table names as
+            its test are never fitted.
     """
 
     tasks: list[str] | None = None
@@ -198,6 +200,7 @@ class EvaluationConfig(StrictModel):
     baselines: bool = True
     prefer: Literal["speed", "size"] | None = None
     pretrained: Annotated[list[str] | None, pydantic.BeforeValidator(_split)] = None
+    refit: bool = True
 
 
 class SpaceFile(StrictModel):
