@@ -36,15 +36,21 @@ test: setup  ## The tests, in two processes; `make journeys` and `make chaos` ha
 wheel-test: setup  ## The wheel and the sdist: what they hold, and a sweep from the wheel in an empty folder
 	$(BIN)/python -m pytest tests/test_packaging.py
 
+# Tests with the lowest version of Ray that a list of pyproject.toml allows, then with the one of .venv.
+define with_ray
+lowest=$$($(BIN)/python -c 'import functools, tomllib; project = tomllib.load(open("pyproject.toml", "rb"))["project"]; \
+	names = functools.reduce(dict.get, "$(1)".split("."), project); \
+	print(next(name.split(">=")[1].split(",")[0] for name in names if name.startswith("ray[")))') && \
+$(BIN)/uv pip install --quiet --python $(BIN)/python --target build/versions/ray-$$lowest --no-deps "ray==$$lowest.0" && \
+for ray in $(CURDIR)/build/versions/ray-$$lowest $(CURDIR); do \
+	PYTHONPATH=$$ray $(BIN)/python -m pytest $(2) || exit 1; \
+done
+endef
+
 # What is asked for comes from the extra `pretrained`; torch and what is computed with stay those of .venv.
 versions: setup  ## Tests with the lowest and the newest versions: Ray's, and the libraries of pretrained encoders
-	lowest=$$($(BIN)/python -c 'import tomllib; print(next(text.split(">=")[1].split(",")[0] for text in \
-		tomllib.load(open("pyproject.toml", "rb"))["project"]["dependencies"] if text.startswith("ray[")))') && \
-	$(BIN)/uv pip install --quiet --python $(BIN)/python --target build/versions/ray-lowest --upgrade --no-deps "ray==$$lowest" && \
-	for ray in $(CURDIR)/build/versions/ray-lowest $(CURDIR); do \
-		PYTHONPATH=$$ray $(BIN)/python -m pytest tests/test_ray_folder.py tests/test_preemption.py tests/test_exit_codes.py \
-			tests/test_ray_train.py tests/test_two_sweeps.py tests/test_cluster_file.py || exit 1; \
-	done
+	$(call with_ray,dependencies,tests/test_ray_folder.py tests/test_preemption.py tests/test_exit_codes.py tests/test_ray_train.py)
+	$(call with_ray,optional-dependencies.cluster,tests/test_cluster_file.py tests/test_admission.py tests/test_cluster.py)
 	mkdir -p build/versions
 	printf "%s; sys_platform == 'never'\n" torch numpy scipy scikit-learn > build/versions/kept.txt
 	for end in lowest-direct highest; do \

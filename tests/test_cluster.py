@@ -533,7 +533,7 @@ def test_a_ray_without_the_classes_that_launch_is_an_error_of_one_line(monkeypat
     source = importlib.util.find_spec(name)
     with pytest.raises(
         CloudError,
-        match=r"^Ray [\d.]+: must have the classes that launch machines \(.*\); 2.52 to 2.60",
+        match=r"^Ray [\d.]+: must have the classes that launch machines \(.*\); 2.56 to 2.60",
     ):
         source.loader.exec_module(importlib.util.module_from_spec(source))
 

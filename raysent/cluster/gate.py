@@ -32,8 +32,8 @@ from raysent.errors import ArtifactError, CloudError
 from raysent.ray_private import aws_provider
 from raysent.reading import parse_json, read_json
 
-# The gate extends classes that Ray may change; these versions have them, and tokens.
-_INSTALL_RAY = "pip install 'ray[default]>=2.52,<2.61'"
+# The gate extends classes that Ray may change; these versions have them, tokens, and priorities of machines.
+_INSTALL_RAY = "pip install 'ray[default]>=2.56,<2.61'"
 
 try:
     from ray.autoscaler.node_launch_exception import NodeLaunchException
@@ -42,7 +42,7 @@ try:
     _AwsNodeProvider = aws_provider()
 except (ImportError, AttributeError) as error:
     raise CloudError(
-        f"Ray {version('ray')}: must have the classes that launch machines ({error}); 2.52 to 2.60 have them: "
+        f"Ray {version('ray')}: must have the classes that launch machines ({error}); 2.56 to 2.60 have them: "
         f"{_INSTALL_RAY}"
     ) from None
 
