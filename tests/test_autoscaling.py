@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from autoscaled import AutoscalingCluster, autoscaling_cluster
+from ledgers import each_machine
 from tiny_run import write_corpus
 
 from raysent.cluster.gate import REFUSED
@@ -101,7 +102,8 @@ def test_sweep_starts_workers_within_the_hourly_limit_that_end_when_idle(tmp_pat
             time.sleep(0.5)
         assert cluster.num_workers() == 0
         refused = {line["type"] for line in cluster.record.lines() if line["event"] == REFUSED}
-    lines = [line for line in read_ledger(tmp_path / "run") if line["entry"] == "node"]
+    entries = each_machine(read_ledger(tmp_path / "run"))
+    lines = [line for line in entries if line["entry"] == "node"]
     kinds = {line["node"]: (line["instance_type"], line["market"]) for line in lines}
     # On a busy machine, a node may end as idle before its trial starts. Its replacement is seen beside it for a few polls.
     # And a node may not start in Ray's 30 seconds: a refusal, after which machines on demand come.

@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 import ray
+from ledgers import each_machine
 from machines import metadata_service, node_agent
 from tiny_run import tiny_run
 
@@ -286,7 +287,7 @@ def _check_nodes(run: Path, told_at: dict[str, float], *, spent_usd: float) -> N
     may see the end of a killed one before the call that kills it returns.
     """
     nodes: dict[str, list[dict[str, Any]]] = {}
-    for line in read_ledger(run):
+    for line in each_machine(read_ledger(run)):
         if line["entry"] == "node":
             nodes.setdefault(line["node"], []).append(line)
             assert line["usd"] == pytest.approx(line["seconds"] * USD_PER_HOUR / 3600, abs=1e-6)

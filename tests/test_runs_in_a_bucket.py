@@ -97,7 +97,7 @@ def test_sweep_in_a_bucket_survives_the_loss_of_its_machine(store, monkeypatch, 
     done = {event["trial"] for event in _events(store) if event["event"] == "ended"}
     assert 0 < len(done) < NUM_TRIALS
     spent_usd = sum(
-        entry["usd"] for entry in read_ledger(open_folder(RUN)) if entry["entry"] == "node"
+        entry["usd"] for entry in read_ledger(open_folder(RUN)) if entry["entry"] != "trial"
     )
 
     resumed = typed("resume", RUN, "--json")

@@ -279,7 +279,7 @@ def test_sweep_keeps_its_budget_through_a_kill(corpus, tmp_path):
 
 
 def _spent_usd(run: Path) -> float:
-    return sum(entry["usd"] for entry in read_ledger(run) if entry["entry"] == "node")
+    return sum(entry["usd"] for entry in read_ledger(run) if entry["entry"] != "trial")
 
 
 BREAKING_BAG = '''"""A bag of words of another package; it breaks where it is told to."""

@@ -14,6 +14,7 @@ from chaos.stage import USD_PER_HOUR, Ending, Stage
 from chaos.verdict import KILLED, Found
 from raysent.cluster.fleet import FleetSettings
 from raysent.cluster.gate import LAUNCHED, REFUSED, Record
+from raysent.cost import machine_charges
 from raysent.sweeps import Workers
 
 # What a ledger may lack, or have too much, of what was used: a look at the list takes that long on a busy machine.
@@ -93,10 +94,9 @@ def check_cloud(stage: CloudStage, found: Found, fault: str, ending: Ending) -> 
     sessions = [json.loads(path.read_text()) for path in stage.folder.glob("session-*.json")]
     begin_s = min(times[0] for times in sessions) + base_s
     least_s = max(times[1] for times in sessions if len(times) > 1)
+    charges = machine_charges(found.ledger)
     for name, one in stage.cloud.all().items():
-        charged = sum(
-            line["usd"] for line in found.ledger if line["entry"] == "node" and line["node"] == name
-        )
+        charged = charges[name].usd if name in charges else 0.0
         # The head was launched before the sweep began, and is charged from then on at least.
         used, most = (
             min(one["ended"] or until, until) - max(one["launched"], since)

@@ -26,6 +26,7 @@ from raysent.cluster.cluster_file import CLUSTER_TAG, SWEEP_TAG
 from raysent.cluster.fleet import FleetSettings
 from raysent.cluster.following import JobRecord, read_record, write_record
 from raysent.cluster.gate import LaunchGate
+from raysent.cost import machine_charges
 from raysent.sweeps import Workers, read_events, read_ledger
 from raysent.sweeps.journal import EVENTS_VARIABLE
 
@@ -187,11 +188,8 @@ def _has_trained(folder: Path, sweep: str) -> bool:
 
 def _seconds(folder: Path, sweep: str) -> dict[str, float]:
     """Return machine -> what a sweep has paid for it, in seconds."""
-    found: dict[str, float] = {}
-    for line in read_ledger(folder / sweep):
-        if line["entry"] == "node":
-            found[line["node"]] = found.get(line["node"], 0.0) + line["seconds"]
-    return found
+    charges = machine_charges(read_ledger(folder / sweep))
+    return {name: charge.seconds for name, charge in charges.items()}
 
 
 def _ended(one: dict[str, Any]) -> float:

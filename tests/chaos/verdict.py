@@ -41,7 +41,7 @@ class Found:
     @property
     def spent_usd(self) -> float:
         """What its machines cost by the ledger."""
-        return float(sum(line["usd"] for line in self.ledger if line["entry"] == "node"))
+        return float(sum(line["usd"] for line in self.ledger if line["entry"] != "trial"))
 
 
 def check_ending(ending: Ending) -> None:
