@@ -44,7 +44,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from benchmarks.faulty_store import CREDENTIALS
+from benchmarks.faulty_store import BUCKET, CREDENTIALS
 from benchmarks.faulty_store import KINDS as STORE_FAULTS
 from benchmarks.kills import (
     ENSEMBLE,
@@ -61,6 +61,8 @@ from benchmarks.kills import (
     scratch_folder,
     trouble,
 )
+from raysent.storage import object_store
+from raysent.storage.mirror import LINES_SUFFIX
 
 # No command of these parts needs as long.
 LIMIT_S = 240.0
@@ -598,9 +600,8 @@ _BUCKET_COMMANDS = (
     ("search s3://runs/index --queries queries.txt --json", ("-",)),
 )
 STORED = tuple(Command(typed, makes) for typed, makes in _BUCKET_COMMANDS)
+_UPLOADED = ("model", "swept")
 _STORE_PREPARATION = (
-    "train space.yaml --run s3://runs/model",
-    "sweep space.yaml --run s3://runs/swept --yes",
     "ensemble s3://runs/model hash:20 --task reviews.csv --set baselines=false -o s3://runs/both",
     "index s3://runs/model texts -o s3://runs/index",
 )
@@ -623,13 +624,17 @@ class _Bucket:
             time.sleep(0.1)
         self.url = f"http://127.0.0.1:{port_file.read_text()}"
         port_file.unlink()
-        with stage.copy() as folder:
+        self._references: dict[str, tuple[dict[str, str], int, set[str]]] = {}
+
+    def fill(self) -> None:
+        """Put there what the cases read."""
+        with self._stage.copy() as folder:
+            run("--version", folder, before=partial(self._upload, folder))
             for typed in _STORE_PREPARATION:
                 ended = run(typed, folder, before=self.use)
                 if ended.code:
                     sys.exit(f"kills: {typed}: exit code {ended.code}\n{ended.err}")
         self.steer("keep")
-        self._references: dict[str, tuple[dict[str, str], int, set[str]]] = {}
 
     def use(self) -> None:
         """Let the commands of this process use it, with short waits."""
@@ -638,6 +643,20 @@ class _Bucket:
         os.environ.update(CREDENTIALS, AWS_ENDPOINT_URL=self.url)
         plain = botocore.config.Config
         botocore.config.Config = lambda **options: plain(**{**options, "read_timeout": _READ_S})
+
+    def _upload(self, folder: Path) -> None:
+        """Put the folders of trainings into the bucket, as commands would have done that wrote them there."""
+        self.use()
+        files = [file for name in _UPLOADED for file in sorted((folder / name).rglob("*"))]
+        for file in files:
+            address = f"s3://{BUCKET}/{file.relative_to(folder)}"
+            if not file.is_file() or file.name.startswith("."):
+                continue
+            if file.suffix != LINES_SUFFIX:
+                object_store.put_file(address, file)
+                continue
+            for number, line in enumerate(file.read_bytes().splitlines(keepends=True)):
+                object_store.conditional_put(f"{address}/{number:09d}.json", line)
 
     def steer(self, action: str) -> int:
         """Return the number of requests since the last reset, after an action."""
@@ -690,6 +709,7 @@ class _Store:
         """Return the bucket."""
         if self._bucket is None:
             self._bucket = _Bucket(stage)
+            self._bucket.fill()
         return self._bucket
 
     def close(self) -> None:

@@ -12,7 +12,8 @@ Not drawn, by these rules alone, is a change
 
 - of wording: of a text of several words, which a person reads, or of the argument of an error or a message;
 - of `strict=True` of a `zip`, which only says that two lengths are equal;
-- of the type that a `cast` names, and of the writing of an encoding's name.
+- of the type that a `cast` names, and of the writing of an encoding's name;
+- of how many threads compute, or how many rows at once: the results are the same, and speed is no test.
 
 All files are written below build/mutants and build/mutant_calls. What is unchanged there stays, so that a second run
 begins with its mutants at once: which functions a test file calls is looked for when that file has changed, or with
@@ -163,6 +164,7 @@ _SPEAKS = re.compile(r"\b(raise \w+|\w*Error|\w*Warning|warn|note|say|print|log|
 _ENCODING = re.compile(r"""encoding=(None|["'][\w-]+["'])""")
 _STRICT = re.compile(r",? *strict=(True|False|None)")
 _CAST = re.compile(r"\bcast\([^,]*,")
+_AT_ONCE = re.compile(r"\btorch_threads\([^)]*\)|(_at_once|_AT_ONCE) = .*")
 
 
 def is_left_out(change: str) -> bool:
@@ -172,7 +174,7 @@ def is_left_out(change: str) -> bool:
     after = "\n".join(line[1:].strip() for line in lines if line[:1] == "+")
     if _is_wording(before, after, [line[1:] for line in lines if line[:1] == " "]):
         return True
-    patterns = (_STRICT, _ENCODING, _CAST)
+    patterns = (_STRICT, _ENCODING, _CAST, _AT_ONCE)
     return any(
         pattern.search(before) and _without(pattern, before) == _without(pattern, after)
         for pattern in patterns

@@ -148,6 +148,18 @@ def test_ledger_bills_a_minute_at_least_and_then_by_the_second():
         assert ledger.spent_usd == pytest.approx(billed * 0.01)
 
 
+def test_ledger_says_what_a_trial_has_cost():
+    """To the thousandth of a second and the millionth of a dollar; it spends nothing."""
+    entries: list[dict[str, Any]] = []
+    ledger = Ledger(entries.append)
+    ledger.record_trial("0001", node="a", rung=2, seconds=1.23456, usd=0.12345678, steps=5)
+    ledger.record_trial("0002", node="b", rung=0, seconds=2.0, usd=0.0, steps=0, steps_lost=3)
+    expected = {"entry": "trial", "trial": "0001", "node": "a", "rung": 2, "seconds": 1.235}
+    assert entries[0] == expected | {"usd": 0.123457, "steps": 5, "steps_lost": None}
+    assert (entries[1]["trial"], entries[1]["steps_lost"]) == ("0002", 3)
+    assert ledger.spent_usd == 0.0
+
+
 def test_ledger_refunds_what_aws_does_not_bill():
     """Only a spot machine that AWS interrupts in its first hour is free."""
     spot = spot_price(36.0, on_demand_price(72.0, source="list"), source="history")

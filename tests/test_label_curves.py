@@ -9,16 +9,24 @@ from functools import partial
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import f1_score
 
 import raysent
 from raysent.cli.evaluate import _print_curve
 from raysent.ensembles import MemberPredictions, label_curve, parse_sizes, read_curves, write_curves
 from raysent.ensembles.cross_fitting import held_out
-from raysent.ensembles.label_curves import LabelScores, _draws, _pool_and_test, _resamples
+from raysent.ensembles.label_curves import (
+    CurveJob,
+    LabelScores,
+    _draws,
+    _pool_and_test,
+    _resamples,
+)
 from raysent.errors import ConfigError
 from raysent.evaluation.baselines import baselines_of
 from raysent.evaluation.members import Member, expand
+from raysent.evaluation.protocols.fast import STRENGTHS
 from raysent.evaluation.targets import Targets
 from raysent.evaluation.task import TaskData
 from raysent.evaluation.task_files import OwnTask
@@ -48,6 +56,30 @@ def test_draws_are_stratified_and_nested():
         assert np.array_equal(small, large[:16])
         assert np.bincount(data.labels[small]).min() >= 5
         assert len(set(large.tolist())) == 64
+
+
+def test_test_rows_are_predicted_by_a_probe_of_the_whole_draw():
+    """Of each draw its own: none is nearer to it among plain probes of all draws and strengths."""
+    data, encoder = rows(), HashEncoder(12)
+    job = CurveJob(Member("hash", "hash:12", "key", encoder=encoder), data, (48,))
+    _, fits = job.run()
+    pool, test = _pool_and_test(data)
+    vectors = np.asarray(encoder.encode(data.sentences[0]))
+    draws = _draws(data.labels, pool, 48)
+    assert len(fits[48]) == len(draws) > 1
+    differences = np.zeros((len(draws), len(draws)))
+    for row, fit in enumerate(fits[48]):
+        for column, draw in enumerate(draws):
+            oracles = (
+                LogisticRegression(C=strength, tol=1e-8, max_iter=20_000)
+                .fit(vectors[draw], data.labels[draw])
+                .predict_proba(vectors[test])
+                for strength in STRENGTHS
+            )
+            differences[row, column] = min(
+                np.abs(np.exp(fit.test) - oracle).max() for oracle in oracles
+            )
+    assert differences.argmin(axis=1).tolist() == list(range(len(draws)))
 
 
 def test_label_curve_scores_members_baselines_and_their_ensembles(tmp_path):

@@ -19,6 +19,8 @@ from benchmarks import mutants
         ("cast(int, rows)", "cast(None, rows)", True),
         ("cast(int, rows)", "cast(int, None)", False),
         ('path.read_text(encoding="utf-8")', 'path.read_text(encoding="UTF-8")', True),
+        ("with torch_threads(1):", "with torch_threads(2):", True),
+        ("self._rows_at_once = 9", "self._rows_at_once = 10", True),
         ('kind = "accuracy"', 'kind = "XXaccuracyXX"', False),
         ("return 100 * rows", "return 101 * rows", False),
         ("if rows > 3:", "if rows >= 3:", False),

@@ -32,7 +32,7 @@ from raysent.evaluation.retrieval import (
     some_passages,
     validation_score,
 )
-from raysent.evaluation.task import RetrievalData
+from raysent.evaluation.task import RetrievalData, Task
 from raysent.evaluation.task_files.queries import with_dev
 from raysent.evaluation.tasks import find_task
 from raysent.models import ModelConfig, SentenceModel, load
@@ -275,6 +275,29 @@ def test_folder_that_is_wrong_is_refused_in_a_line(folder, file, old, new, error
     path.write_text(path.read_text().replace(old, new, 1))
     with pytest.raises(DataError, match=re.escape(error)):
         loaded(folder)
+
+
+def test_parts_that_are_missing_are_drawn_of_others(folder) -> None:
+    """The test part of dev, else of train; dev of what is left of train; every query is in one part."""
+    name = folder.name
+    (folder / "qrels/test.tsv").unlink()
+    task = find_task(str(folder))
+    data = task.load()
+    assert (len(data.train), len(data.dev), len(data.test)) == (0, 10, 10)
+    assert sorted([*data.dev, *data.test]) == list(range(20))
+    assert "test drawn of dev" in _about(task, name)
+    (folder / "qrels/dev.tsv").rename(folder / "qrels/train.tsv")
+    task = find_task(str(folder))
+    data = task.load()
+    # Half of train is tested, and no more than that is left.
+    assert (len(data.train), len(data.dev), len(data.test)) == (10, 0, 10)
+    assert sorted([*data.train, *data.test]) == list(range(20))
+    assert "test drawn of train" in _about(task, name)
+
+
+def _about(task: Task, name: str) -> str:
+    (about,) = (note for note in task.remarks.notes if note.startswith(f"{name}: "))
+    return about
 
 
 def test_query_in_two_parts_is_refused(tmp_path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import io
 import json
 import os
@@ -22,6 +23,7 @@ from raysent.evaluation.retrieval import fit_weight, measure, rank
 from raysent.evaluation.task import RetrievalData
 from raysent.exports.search import SearchIndex, read_queries
 from raysent.models import ModelConfig, SentenceModel, load, vector_folder
+from raysent.models.schemes.bm25 import Bm25Index
 from raysent.models.schemes.hash import HashEncoder
 from raysent.models.sentence_encoder import JoinedEncoders, normalize_rows
 from raysent.models.vector_folder import VectorFolder, VectorFormat
@@ -560,6 +562,22 @@ def test_derived_files_that_cannot_be_written_are_made_for_the_search(
 
     monkeypatch.setattr("raysent.exports.derived_files.remove_tree", refuse)
     assert answers(SearchIndex("index")) == expected
+
+
+def test_index_on_a_full_disk_is_one_line_and_goes_on(passages, monkeypatch) -> None:
+    """Also while a library writes what is derived; the same command makes it."""
+
+    def fail(self: Bm25Index, folder: Path) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Bm25Index, "save", fail)
+        with pytest.raises(ArtifactError, match=r"^index/\.search: the disk is full; free some"):
+            indexed()
+    assert indexed().search(["cat"], k=1, by="words") == SearchIndex("index").search(
+        ["cat"], k=1, by="words"
+    )
+    assert (Path("index") / ".search" / "about.json").is_file()
 
 
 @pytest.mark.parametrize("precision", ["float32", "int8", "ubinary"])

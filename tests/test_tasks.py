@@ -288,6 +288,8 @@ def test_library_rows_are_balanced_and_split_by_module():
     data = documentation.library_rows(
         tasks.find_task("docs-library"), documents(), split_sizes=(60, 15, 15)
     )
+    assert data.kind == "sentence"
+    assert data.label_names == tuple(sorted({one.library for one in documents()}))
     splits = [data.train, data.validation, data.test]
     assert [np.bincount(data.labels[rows]).tolist() for rows in splits] == [
         [20] * 3,
@@ -322,7 +324,7 @@ def test_neighbour_rows_pair_half_of_the_sentences_with_another():
     data = documentation.neighbour_rows(
         tasks.find_task("docs-neighbours"), documents(), split_sizes=(60, 16, 16)
     )
-    assert data.kind == "pair"
+    assert (data.kind, data.label_names) == ("pair", ("apart", "neighbours"))
     assert [int(data.labels[rows].sum()) for rows in (data.train, data.validation, data.test)] == [
         30,
         8,

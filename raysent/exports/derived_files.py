@@ -13,7 +13,14 @@ from pathlib import Path
 from typing import Any
 
 from raysent.errors import ArtifactError
-from raysent.storage import file_sha256, read_json, remove, remove_tree, write_json
+from raysent.storage import (
+    file_sha256,
+    read_json,
+    remove,
+    remove_tree,
+    storage_errors,
+    write_json,
+)
 
 _ABOUT, _FILES = "about.json", "files"
 
@@ -67,9 +74,10 @@ class DerivedFiles:
         """
         remove(self.folder / _ABOUT)
         remove_tree(self.folder, below=below)
-        self.folder.mkdir()
-        write_files(self.folder)
-        hashes = {path.name: file_sha256(path) for path in sorted(self.folder.iterdir())}
+        with storage_errors(self.folder):
+            self.folder.mkdir()
+            write_files(self.folder)
+            hashes = {path.name: file_sha256(path) for path in sorted(self.folder.iterdir())}
         write_json(self.folder / _ABOUT, {**self._made_of, _FILES: hashes})
 
     def _about(self) -> dict[str, Any]:
