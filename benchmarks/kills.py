@@ -52,6 +52,7 @@ import raysent.cli
 import raysent.pipeline
 import raysent.report
 from benchmarks.simulation import replay
+from raysent.errors import ExitCode
 from raysent.evaluation.tasks import senteval
 from raysent.sweeps import load_record, read_events
 
@@ -755,6 +756,10 @@ def damage(
             file.write_bytes(damaged)
         ended = run(command.typed, folder)
         said = {"file": str(file.relative_to(folder)), "how": how, "code": ended.code}
+        # It came to its end without what is damaged, which a line names.
+        is_named = "Traceback" not in ended.err and file.name in ended.err
+        if ended.code == ExitCode.INCOMPLETE and is_named:
+            return said | {"outcome": "said", "why": ended.err[-300:]}
         # A doctor that finds something says it in its own way.
         has_found = command.typed.startswith("doctor") and ended.code in (0, 1)
         why = "" if has_found else find_trouble(ended)
