@@ -274,6 +274,14 @@ def test_semantic_term_has_the_sign_of_all_four_orders():
     assert max(costs[1]) > 0
 
 
+@pytest.mark.parametrize("num_rows", [0, 1, 2])
+@pytest.mark.filterwarnings("error")
+def test_similarity_kept_of_two_rows_is_nothing_and_says_nothing(num_rows):
+    """As of a table of fifteen rows, of which two validate."""
+    vectors, bits = torch.eye(3)[:num_rows], torch.ones(num_rows, 4)
+    assert similarity_kept(vectors, bits) == 0.0
+
+
 def test_similarity_kept_is_the_correlation_over_all_pairs():
     """Of cosines with minus Hamming distances; 0 for codes that never differ."""
     vectors, bits = sample(8), (sample(8) > 0).float()

@@ -260,10 +260,14 @@ def related_auc(bits: Tensor, first: Tensor, second: Tensor) -> float:
 def similarity_kept(vectors: Tensor, bits: Tensor) -> float:
     """Return Pearson's correlation of cosines of vectors with minus the Hamming distances of their codes.
 
+    It is 0 where there is none, as of fewer than three rows, which have less than two pairs.
+
     Args:
         vectors: [rows, dim]; each is compared with all later ones.
         bits: 0 or 1 [rows, bits].
     """
+    if len(vectors) < 3:
+        return 0.0
     unit, signs = functional.normalize(vectors.detach(), dim=1), 2 * bits.detach() - 1
     above = torch.triu_indices(len(vectors), len(vectors), offset=1)
     cosines, agreement = ((side @ side.T)[above[0], above[1]] for side in (unit, signs))
