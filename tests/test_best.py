@@ -1,6 +1,7 @@
 """The model to take: the choice against a slow restatement, what is saved, and what the sentences say."""
 
 import csv
+import shutil
 import zlib
 from dataclasses import replace
 from pathlib import Path
@@ -39,7 +40,7 @@ from raysent.ensembles.task_ensemble import (
     fold_predictions,
     score_folds,
 )
-from raysent.errors import ArtifactError
+from raysent.errors import ArtifactError, ConfigError
 from raysent.evaluation.bootstrap import _counts
 from raysent.evaluation.evaluate import Evaluator
 from raysent.evaluation.members import expand
@@ -372,3 +373,32 @@ def test_sentences_follow_the_paired_difference(tmp_path):
         changed = simple.model_copy(update={"behind": replace(simple.behind, interval=interval)})
         rows = tuple(changed if one is simple else one for one in answer.candidates)
         assert text in answer.model_copy(update={"candidates": rows}).sentence
+
+
+def test_answer_without_vectors_encodes_by_the_best_encoder_everywhere(tmp_path, trained, capsys):
+    """`load(…).encode`, `encode` and the server, of RUN and of RUN/best, with a line; nothing is evaluated by it."""
+    run = tmp_path / "run"
+    task = write_reviews(tmp_path / "own.csv", rows=40, signal=0.9)
+    saved(run, [trained], [task])
+    shutil.rmtree(run / "best")
+    api.ensemble([trained, "tfidf"], tasks=[task], output=run / "best", method="pool")
+    expected = api.load(run / "encoder").encode(["a film", "w1 w2"])
+    for place in (run, run / "best"):
+        answer = api.load(place)
+        assert answer.vectors_of == str(run / "encoder")
+        assert answer.cannot_encode is None
+        capsys.readouterr()
+        np.testing.assert_array_equal(answer.encode(["a film", "w1 w2"]), expected)
+        np.testing.assert_array_equal(answer.encode_query(["a film", "w1 w2"]), expected)
+        (line,) = capsys.readouterr().err.splitlines()
+        assert line == f"{run / 'best'}: has no vectors of its own; {run / 'encoder'} encodes"
+        assert answer.get_sentence_embedding_dimension() == expected.shape[1]
+        (tmp_path / "texts.txt").write_text("a film\nw1 w2\n")
+        api.encode_file(place, tmp_path / "texts.txt", output=tmp_path / "v.npy")
+        np.testing.assert_array_equal(np.load(tmp_path / "v.npy"), expected)
+        assert encoder_name(place) == str(run / "encoder")
+    with pytest.raises(ConfigError, match="has no vectors of its own; name .*encoder"):
+        api.evaluate(run / "best", tasks=[task], output=tmp_path / "scores")
+    moved = tmp_path / "moved"
+    shutil.copytree(run / "best", moved)
+    assert "cannot encode, as its member" in api.load(moved).cannot_encode

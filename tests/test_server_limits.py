@@ -4,6 +4,8 @@ import asyncio
 import json
 import select
 import socket
+import sys
+import threading
 import time
 from collections.abc import Sequence
 from types import SimpleNamespace
@@ -17,7 +19,9 @@ from raysent.ensembles.calibration import Answered, Calibration
 from raysent.ensembles.pools import LogarithmicPool
 from raysent.ensembles.predictor import Predictor
 from raysent.errors import ConfigError
+from raysent.exports import server as server_module
 from raysent.exports.batching import Batcher, QueueFullError
+from raysent.exports.server import serve
 from raysent.exports.server_request import BodyReader
 from raysent.models.schemes.hash import HashEncoder
 from raysent.reading import parse_json
@@ -246,7 +250,7 @@ def test_large_answer_lets_others_be_served_while_it_is_written() -> None:
 
         counting = asyncio.ensure_future(other())
         rows = ([0.1] * 20_000 for _ in range(40))
-        answer = await list_answer({"object": "list"}, "data", rows)
+        answer = await list_answer({"object": "list"}, "data", rows, turn=asyncio.Lock())
         counting.cancel()
         assert json.loads(bytes(answer.body)) == {"object": "list", "data": [[0.1] * 20_000] * 40}
         return num_turns
@@ -354,3 +358,36 @@ def test_usage_counts_the_tokens_of_the_models_tokenizer() -> None:
         )
     assert answer["usage"] == {"prompt_tokens": 6, "total_tokens": 6}
     assert HashEncoder(8).num_tokens(["two words", ""]).tolist() == [2, 1]
+
+
+def test_server_starts_where_an_event_loop_runs(monkeypatch) -> None:
+    """As in a notebook: it answers from a thread of its own, and ends when the cell is interrupted."""
+    servers = []
+    make = server_module.make_server
+
+    def noted(*arguments):
+        servers.append(make(*arguments))
+        return servers[-1]
+
+    monkeypatch.setattr(server_module, "make_server", noted)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    answers = []
+
+    def ask() -> None:
+        while not servers or not servers[0].started:
+            time.sleep(0.01)
+        answers.append(get(("127.0.0.1", port), "/health")[0])
+        servers[0].should_exit = True
+
+    async def cell() -> None:
+        asking = threading.Thread(target=ask)
+        asking.start()
+        serve(HashEncoder(8), port=port)
+        asking.join()
+
+    interval = sys.getswitchinterval()
+    asyncio.run(cell())
+    assert answers == [200]
+    assert sys.getswitchinterval() == interval

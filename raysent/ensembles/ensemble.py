@@ -1,10 +1,12 @@
 """A saved ensemble: its members, loaded, and the combination that was fitted on each task.
 
-`encode` returns the members' unit vectors one after another. `predict` combines the members' own probes of a task.
+`encode` returns the members' unit vectors one after another; those of the sweep's best encoder, `RUN/encoder`, where a
+member of its answer has none, with a line that says so. `predict` combines the members' own probes of a task.
 """
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -19,12 +21,13 @@ from raysent.ensembles.pools import read_combination
 from raysent.ensembles.predictor import Predictor, Predictors
 from raysent.ensembles.result import EnsembleResult, read_result
 from raysent.ensembles.task_ensemble import calibration_of
-from raysent.errors import ArtifactError, ConfigError
+from raysent.errors import ArtifactError, ConfigError, listed
 from raysent.evaluation.members import ensemble_members, load_saved
 from raysent.evaluation.records import read_record, record_folder
 from raysent.models import load as load_model
-from raysent.models.schemes import is_scheme_name
-from raysent.models.sentence_encoder import Float32, JoinedEncoders, SentenceEncoder, WithoutVectors
+from raysent.models.schemes import encoder_beside, is_scheme_name
+from raysent.models.sentence_encoder import Float32, JoinedEncoders, SentenceEncoder
+from raysent.progress import messages
 from raysent.storage import address_of, open_folder, safe_name
 from raysent.storage.layout import BEST_FOLDER, ENSEMBLE_FILE, EVALUATION_FOLDER
 
@@ -42,41 +45,50 @@ class LoadedMember:
     encoder: SentenceEncoder
 
 
-class Ensemble(SentenceEncoder):
-    """Several encoders as one.
+class AnswerEncoder(SentenceEncoder):
+    """What a sweep chose: it encodes by its members' vectors, or else by the sweep's best encoder, `RUN/encoder`.
 
     Attributes:
-        folder: The folder of `ensemble.json` and of the members' records.
-        result: What the ensemble is and what it scores.
-        members: The members, in the order of `result.members`.
+        folder: Its folder.
     """
 
     adds_prompts = False  # each member by itself
 
-    def __init__(
-        self, members: Sequence[LoadedMember], *, folder: Path, result: EnsembleResult
-    ) -> None:
-        """Join loaded members; `load_ensemble` does so from a folder."""
-        self.folder, self.result = folder, result
-        self.members = tuple(members)
-        self._vectors = JoinedEncoders([member.encoder for member in self.members])
-        self.learned_tasks = self._vectors.learned_tasks
+    def __init__(self, folder: Path) -> None:
+        """Name the folder, beside which the best encoder may be."""
+        self.folder = folder
 
-    def __repr__(self) -> str:
-        """Return the folder, the members and the tasks."""
-        members, tasks = ", ".join(self.result.members), ", ".join(self.tasks)
-        return f"Ensemble({address_of(self.folder)!r}, members: {members}; tasks: {tasks})"
+    @property
+    @abstractmethod
+    def own_encoders(self) -> Sequence[SentenceEncoder]:
+        """The members."""
+
+    @property
+    @abstractmethod
+    def lacks_vectors(self) -> str | None:
+        """Why it has no vectors of its own, in a line; None where it has."""
 
     @property
     def cannot_encode(self) -> str | None:
-        """Why it has no vectors: a member has none."""
-        lacking = next(
-            (member.name for member in self.members if member.encoder.cannot_encode), None
+        """Why it has no vectors: it has none of its own, and no best encoder is beside it."""
+        return self.lacks_vectors if self.vectors_of is None else None
+
+    @cached_property
+    def vectors_of(self) -> str | None:
+        """The best encoder's folder, where this answer has no vectors of its own."""
+        folder = None if self.lacks_vectors is None else encoder_beside(self.folder)
+        return None if folder is None else address_of(folder)
+
+    @cached_property
+    def _vectors(self) -> JoinedEncoders:
+        if self.vectors_of is None:
+            return JoinedEncoders(self.own_encoders)
+        where = address_of(self.folder)
+        messages.print(
+            f"{where}: has no vectors of its own; {self.vectors_of} encodes", soft_wrap=True
         )
-        return lacking and (
-            f"{address_of(self.folder)}: cannot encode, as its member {lacking} has no vectors of a fixed size; "
-            f"it predicts {', '.join(self.tasks)}; to encode, name another member"
-        )
+        # As the encoder itself: its vectors are not scaled.
+        return JoinedEncoders([load_model(self.vectors_of)], normalizes=False)
 
     def get_sentence_embedding_dimension(self) -> int:
         """Return the size of an encoded sentence, the sum over members; raises as `encode_texts`."""
@@ -86,7 +98,19 @@ class Ensemble(SentenceEncoder):
     @property
     def max_seq_length(self) -> int | None:
         """Tokens that some member reads of a longer sentence; None where one reads all."""
-        return self._vectors.max_seq_length
+        return JoinedEncoders(self.own_encoders).max_seq_length
+
+    @property
+    def similarity_measure(self) -> str:
+        """`cosine`; of a best encoder with a code `hamming`."""
+        return "cosine" if self.vectors_of is None else self._vectors.encoders[0].similarity_measure
+
+    @property
+    def cut_sizes(self) -> Sequence[int]:
+        """Those of the best encoder where it encodes, else all numbers alone."""
+        if self.vectors_of is None:
+            return super().cut_sizes
+        return self._vectors.encoders[0].cut_sizes
 
     def num_tokens(self, sentences: list[str]) -> npt.NDArray[np.int64]:
         """Return the tokens of each sentence for the member that reads most, int64 [sentences]."""
@@ -97,8 +121,10 @@ class Ensemble(SentenceEncoder):
     ) -> Float32:
         """Return the members' unit vectors one after another, float32 [sentences, dim]; see `SentenceEncoder`.
 
+        Where a member has none, the vectors of the sweep's best encoder.
+
         Raises:
-            ConfigError: If a member has no vectors.
+            ConfigError: If a member has no vectors, and there is no best encoder.
         """
         self._check_vectors()
         return self._vectors.encode_texts(sentences, batch_size=batch_size, **options)
@@ -106,14 +132,56 @@ class Ensemble(SentenceEncoder):
     def _with_prompt(
         self, names: tuple[str, ...], args: tuple[Any, ...], options: dict[str, Any]
     ) -> dict[str, Any]:
+        self._check_vectors()
         return self._vectors._with_prompt(names, args, options)
 
     def _place(self, device: str | torch.device | None, *, is_loaded: bool = False) -> None:
+        self._check_vectors()
         self._vectors._place(device, is_loaded=is_loaded or self.source is not None)
 
     def _check_vectors(self) -> None:
         if self.cannot_encode:
             raise ConfigError(self.cannot_encode)
+
+
+class Ensemble(AnswerEncoder):
+    """Several encoders as one.
+
+    Attributes:
+        folder: The folder of `ensemble.json` and of the members' records.
+        result: What the ensemble is and what it scores.
+        members: The members, in the order of `result.members`.
+    """
+
+    def __init__(
+        self, members: Sequence[LoadedMember], *, folder: Path, result: EnsembleResult
+    ) -> None:
+        """Join loaded members; `load_ensemble` does so from a folder."""
+        super().__init__(folder)
+        self.result = result
+        self.members = tuple(members)
+        self.learned_tasks = JoinedEncoders(self.own_encoders).learned_tasks
+
+    def __repr__(self) -> str:
+        """Return the folder, the members and the tasks."""
+        members, tasks = ", ".join(self.result.members), ", ".join(self.tasks)
+        return f"Ensemble({address_of(self.folder)!r}, members: {members}; tasks: {tasks})"
+
+    @property
+    def own_encoders(self) -> Sequence[SentenceEncoder]:
+        """The members."""
+        return [member.encoder for member in self.members]
+
+    @property
+    def lacks_vectors(self) -> str | None:
+        """Why it has no vectors of its own: a member has none."""
+        lacking = next(
+            (member.name for member in self.members if member.encoder.cannot_encode), None
+        )
+        return lacking and (
+            f"{address_of(self.folder)}: cannot encode, as its member {lacking} has no vectors of a fixed size; "
+            f"it predicts {listed(self.tasks)}; to encode, name another member"
+        )
 
     @cached_property
     def predictors(self) -> Mapping[str, Predictor]:
@@ -168,12 +236,13 @@ def load_ensemble(folder: Path) -> Ensemble:
     return Ensemble(members, folder=folder, result=result)
 
 
-class TaskModels(WithoutVectors):
+class TaskModels(AnswerEncoder):
     """Several models, each of which predicts a task of its own."""
 
     def __init__(self, folder: Path, models: Mapping[str, SentenceEncoder]) -> None:
         """Join the models of tasks; `load_predicting` does so from a folder."""
-        self._folder, self._models = folder, dict(models)
+        super().__init__(folder)
+        self._models = dict(models)
 
     @cached_property
     def predictors(self) -> Mapping[str, Predictor]:
@@ -181,9 +250,14 @@ class TaskModels(WithoutVectors):
         return Predictors(list(self._models), lambda task: self._models[task].predictors[task])
 
     @property
-    def cannot_encode(self) -> str:
-        """Why it has no vectors."""
-        return f"{address_of(self._folder)}: cannot encode, as it has a model for each of {', '.join(self._models)}"
+    def own_encoders(self) -> Sequence[SentenceEncoder]:
+        """The models of the tasks."""
+        return list(self._models.values())
+
+    @property
+    def lacks_vectors(self) -> str:
+        """Why it has no vectors of its own."""
+        return f"{address_of(self.folder)}: cannot encode, as it has a model for each of {listed(self._models)}"
 
 
 def load_predicting(name: str | Path) -> SentenceEncoder:

@@ -21,7 +21,7 @@ import numpy as np
 from raysent.data.languages import language_of_texts
 from raysent.data.same_text import is_blank
 from raysent.data.unicode_form import OF_NEW, is_in_form
-from raysent.errors import ArtifactError, DataError
+from raysent.errors import ArtifactError, ConfigError, DataError
 from raysent.evaluation.baselines import LEXICAL, baselines_of, is_pretrained
 from raysent.evaluation.bootstrap import score_interval
 from raysent.evaluation.division import divided
@@ -127,6 +127,10 @@ class Job:
 
     def _run(self, load: Load) -> Result:
         encoder = load(self.member.path) if self.member.encoder is None else self.member.encoder
+        if encoder.vectors_of is not None:
+            raise ConfigError(
+                f"{self.member.path}: has no vectors of its own; name {encoder.vectors_of}"
+            )
         if isinstance(self.data, SimilarityData):
             return score_sets(encoder, self.data.sets, model=self.member.name, task=self.data.task)
         if isinstance(self.data, RetrievalData):

@@ -225,6 +225,7 @@ class _Service:
         max_characters = config.max_characters or max(_LEAST_CHARACTERS, _CHARACTERS * tokens)
         self._limits = RowLimits(config.max_texts, max_characters)
         self._bodies = BodyReader(max_bytes=config.max_body_bytes, max_texts=config.max_texts)
+        self._turn = asyncio.Lock()  # of long answers that are written
         self._normalizes = config.normalize and encoder.similarity_measure != "hamming"
         self.batcher = Batcher(
             self._compute,
@@ -296,7 +297,7 @@ class _Service:
             }
             for index, row in enumerate(vectors)
         )
-        return await list_answer(fields, "data", embeddings)
+        return await list_answer(fields, "data", embeddings, turn=self._turn)
 
     async def search(self, request: Request) -> Response:
         """The best passages of an index for each query."""
@@ -309,9 +310,8 @@ class _Service:
         arguments = read_search(values, rows)
         results = await self._run(request, arguments, rows)
         by = arguments.by or self._index.by
-        return await list_answer(
-            {"by": by}, "results", ([asdict(hit) for hit in hits] for hits in results)
-        )
+        rows_of_hits = ([asdict(hit) for hit in hits] for hits in results)
+        return await list_answer({"by": by}, "results", rows_of_hits, turn=self._turn)
 
     async def predict(self, request: Request) -> Response:
         """Classes and probabilities of texts, or of pairs of texts; of rated pairs their scores."""
@@ -327,7 +327,8 @@ class _Service:
             "labels": predictor.answers(logs, threshold),
             **_blank_rows(rows),
         }
-        return await list_answer(fields, "probabilities", (row.tolist() for row in np.exp(logs)))
+        probabilities = (row.tolist() for row in np.exp(logs))
+        return await list_answer(fields, "probabilities", probabilities, turn=self._turn)
 
     def _compute(self, kind: str | SearchArguments | None, rows: Rows) -> Any:
         columns = [list(column) for column in zip(*rows, strict=True)]
@@ -378,6 +379,7 @@ class _Service:
                 "predict": bool(predictors),
                 "search": self._index is not None,
             },
+            "vectors_of": self._encoder.vectors_of,
             "dimensions": self._encoder.get_sentence_embedding_dimension() if encodes else None,
             "max_characters": self._limits.max_characters,
             "tasks": self._encoder.tasks,

@@ -59,7 +59,7 @@ class Batcher:
         max_batch: int,
         max_waiting: int,
         wait_s: float,
-        batch_s: float = 0.2,
+        batch_s: float = 0.05,
     ) -> None:
         """Prepare.
 

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import socket
-from collections.abc import Callable
+import sys
+import threading
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
@@ -25,6 +29,8 @@ _LOOPBACK = ("127.0.0.1", "::1", "localhost")
 _NEEDED = ("starlette", "uvicorn", "prometheus_client")
 # Longer than clients and proxies keep a connection that they may use again, most of them 5 to 60 s.
 _KEEP_ALIVE_S = 75
+# Seconds that a thread computes at most while another one waits.
+_SWITCH_S = 0.001
 
 
 @dataclass(frozen=True)
@@ -66,7 +72,7 @@ class ServerConfig:
     max_waiting: int = 8192
     max_connections: int = 512
     wait_s: float = 0.002
-    batch_s: float = 0.2
+    batch_s: float = 0.05
     read_s: float = 30.0
     write_s: float = 30.0
     max_unread_bytes: int = 256 << 20
@@ -114,7 +120,9 @@ def serve(
     config: ServerConfig | None = None,
     on_ready: Callable[[], object] = lambda: None,
 ) -> None:
-    """Serve a model until a signal stops it; requests in flight are answered first.
+    """Serve a model until a signal stops it, also in a notebook's cell; requests in flight are answered first.
+
+    Where an event loop runs, `make_application` is the server for that loop.
 
     Args:
         model: A model or an ensemble, or its name; a sweep's folder stands for its best model. Or a folder that `index`
@@ -142,9 +150,36 @@ def serve(
         raise ConfigError(
             f"port {port}: cannot be listened on: {error.strerror}; name another port"
         ) from None
-    with listening:
+    with listening, _short_turns_of_threads():
         on_ready()
+        _run(server, listening)
+
+
+@contextlib.contextmanager
+def _short_turns_of_threads() -> Iterator[None]:
+    """Let the thread that answers clients interrupt that of the model more often, which a client feels."""
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(min(interval, _SWITCH_S))
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(interval)
+
+
+def _run(server: Any, listening: socket.socket) -> None:
+    """Run a server until a signal stops it; in a thread of its own where an event loop runs, as in notebooks."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
         server.run(sockets=[listening])
+        return
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, name="server")
+    thread.start()
+    try:
+        thread.join()
+    finally:  # an interrupt of the cell ends the server
+        server.should_exit = True
+        thread.join()
 
 
 def make_server(application: Starlette, config: ServerConfig) -> Any:

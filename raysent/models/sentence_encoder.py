@@ -276,6 +276,11 @@ class SentenceEncoder(ABC):
         return None
 
     @property
+    def vectors_of(self) -> str | None:
+        """The folder of another model whose vectors `encode` returns, as this one has none; None for its own."""
+        return None
+
+    @property
     def cut_sizes(self) -> Sequence[int]:
         """How many first numbers of a vector are a vector too, rising to all: whitened, or trained to be cut."""
         return (self.get_sentence_embedding_dimension(),)

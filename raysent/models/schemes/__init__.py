@@ -224,6 +224,8 @@ def model_of_sweep(folder: Path, *, has_vectors: bool = False) -> Path:
 def encoder_name(model: str | Path, *, say: Callable[..., object] | None = None) -> str | Path:
     """Return a model's name for what needs vectors: of a sweep its best encoder's folder; `say` prints so.
 
+    Of a sweep's answer too, if that has no vectors of its own.
+
     Raises:
         ArtifactError: If the sweep has none yet.
     """
@@ -232,11 +234,29 @@ def encoder_name(model: str | Path, *, say: Callable[..., object] | None = None)
         return name
     folder = open_folder(model)
     if not (folder / SWEEP_FILE).is_file():
-        return model
+        return _encoder_of_answer(folder) or model
     found = address_of(model_of_sweep(folder, has_vectors=True))
     if say is not None:
         say(f"{address_of(folder)}: its best model with vectors is used, {found}", soft_wrap=True)
     return found
+
+
+def encoder_beside(answer: Path) -> Path | None:
+    """Return the folder of a sweep's best encoder, where a folder is that of its answer, RUN/best or RUN/best/TASK."""
+    for folder in (answer, answer.parent):
+        encoder = folder.parent / ENCODER_FOLDER
+        if folder.name == BEST_FOLDER and (encoder / MODEL_FILE).is_file():
+            return encoder
+    return None
+
+
+def _encoder_of_answer(folder: Path) -> str | None:
+    if encoder_beside(folder) is None or not (folder / ENSEMBLE_FILE).is_file():
+        return None
+    answer = load(folder)
+    if answer.vectors_of is not None:
+        answer.get_sentence_embedding_dimension()  # says so
+    return answer.vectors_of
 
 
 def _named(encoder: SentenceEncoder, name: str) -> SentenceEncoder:
