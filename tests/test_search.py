@@ -21,7 +21,7 @@ from raysent.errors import ArtifactError, ConfigError, DataError
 from raysent.evaluation.fusion import Ranking, fuse
 from raysent.evaluation.retrieval import fit_weight, measure, rank
 from raysent.evaluation.task import RetrievalData
-from raysent.exports.search import SearchIndex, read_queries
+from raysent.exports.search import Hit, SearchIndex, read_queries
 from raysent.models import ModelConfig, SentenceModel, load, vector_folder
 from raysent.models.schemes.bm25 import Bm25Index
 from raysent.models.schemes.hash import HashEncoder
@@ -635,3 +635,9 @@ def test_blank_passage_of_a_task_with_queries_is_not_found() -> None:
     np.testing.assert_array_equal(whole.scores, without.scores)
     nothing = rank(encoder, data(["", " "]), queries, depth=4)
     assert (nothing.rows == -1).all()
+
+
+def test_place_is_a_line_of_text_or_a_row_of_a_table() -> None:
+    """A table has a header, and its rows may have several lines."""
+    assert Hit("a.txt", 4, 1.0, None).place == "a.txt:5"
+    assert Hit("a.csv", 4, 1.0, None).place == "a.csv, row 5"

@@ -321,5 +321,5 @@ def search(
     for text, hits in zip(asked, found, strict=True):
         print_table(
             [text, "score", "place"],
-            [(hit.text or "", f"{hit.score:.4f}", f"{hit.file}:{hit.row + 1}") for hit in hits],
+            [(hit.text or "", f"{hit.score:.4f}", hit.place) for hit in hits],
         )

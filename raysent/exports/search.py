@@ -79,6 +79,12 @@ class Hit:
     score: float
     text: str | None
 
+    @property
+    def place(self) -> str:
+        """Where it is, for people: the line of a file of text, as editors read it, or the row of a table, from 1."""
+        between = ", row " if is_table(self.file) else ":"
+        return f"{self.file}{between}{self.row + 1}"
+
 
 class SearchIndex:
     """A folder of passages, read at the first search.
