@@ -385,10 +385,6 @@ def measured(minutes: float, clients: int, checkout: Path, names: Sequence[str])
                 start.wait()
                 attacked = asyncio.run(meet(port, server, expected, seconds=seconds, **options))
                 num_attacks = dict(counts)
-                connections = [
-                    one for one in server.net_connections() if one.status == "ESTABLISHED"
-                ]
-                num_left = len(connections)
                 for attacker in attackers:
                     attacker.join(90)
                     if attacker.is_alive():
@@ -402,7 +398,6 @@ def measured(minutes: float, clients: int, checkout: Path, names: Sequence[str])
         "without": calm.summary(),
         "with": attacked.summary(),
         "ratio_p99": attacked.summary()["p99_ms"] / calm.summary()["p99_ms"],
-        "connections_of_attackers": num_left,
         "mib": {"before": before, "after": after},
     }
 
@@ -437,7 +432,6 @@ def main() -> None:
     memory = figures["mib"]
     print(f"\np99 with attacks is {figures['ratio_p99']:.2f} times that without.")
     print(f"Memory: {memory['before']:.0f} MiB before, {memory['after']:.0f} MiB after.")
-    print(f"Connections at the end, attackers' included: {figures['connections_of_attackers']}.")
 
 
 if __name__ == "__main__":
