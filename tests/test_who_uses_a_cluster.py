@@ -15,9 +15,9 @@ from object_store import BUCKET
 from submissions import own_cluster_file
 
 import raysent.cluster.launcher as launcher_module
-from raysent.cluster import ConnectionLostError, usage
+from raysent.cluster import ConnectionLostError, following, usage
 from raysent.cluster.cluster_file import read_cluster
-from raysent.cluster.following import JobRecord, write_record
+from raysent.cluster.following import JobRecord, write_record, write_remote
 from raysent.config import parse_yaml
 from raysent.cost.budget import FIRST_LEASE_S
 
@@ -213,3 +213,30 @@ def test_the_next_launch_finishes_one_that_never_ended(raysent, monkeypatch):
     assert raysent("cluster", "up", "cluster.yaml", "--yes").code == 0
     assert commands == ["up", "up", "exec"]
     assert head.unfinished(machine) == ""
+
+
+def test_a_launch_that_never_ended_is_named_by_attach_and_stop(raysent):
+    """Its run folder knows the cluster: whether its head still runs is asked, and how to end it is said."""
+    write_remote(Path("mine"), RUN, cluster="raysent", region="us-east-1")
+    for command in ("attach", "stop"):
+        ran = raysent(command, "mine")
+        assert (ran.code, "no head of the cluster raysent runs; start it again" in ran.err) == (
+            2,
+            True,
+        )
+    head = _start("head")
+    for command in ("attach", "stop"):
+        ran = raysent(command, "mine")
+        assert ran.code == 2
+        assert (
+            f"its launch never ended, and no sweep was submitted; the head {head} of the" in ran.err
+        )
+        assert "'raysent cluster down FILE' ends it" in ran.err
+
+
+def test_stop_of_a_sweep_without_a_process_says_so(raysent, monkeypatch):
+    """Nothing would read the request; the line says when the head ends."""
+    _store(code=None, lease=False)
+    monkeypatch.setattr(following, "is_alive", lambda _: False)
+    ran = raysent("stop", RUN)
+    assert (ran.code, "no process works on it any more" in ran.err) == (2, True)

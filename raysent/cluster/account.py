@@ -470,21 +470,24 @@ def _is_denied(request: Callable[..., Any], values: Mapping[str, Any]) -> bool:
 
 def tight_quotas(cluster: ClusterFile, account: Account) -> Iterator[str]:
     """Yield a line for each quota that allows fewer workers than the file does, and for quotas that are unknown."""
+    unknown = []
     for code, (name, kind) in _types_by_quota(cluster).items():
         instance_type = kind["node_config"]["InstanceType"]
         needed = float(kind["resources"]["CPU"])
         most = int(kind.get("max_workers", cluster.max_workers))
         allowed = account.quota(code)
         if allowed is None:
-            yield (
-                f"quota {code} of {name}: not known (servicequotas:GetServiceQuota); AWS may launch "
-                "fewer machines"
-            )
+            unknown.append(code)
         elif allowed < needed * most:
             yield (
                 f"quota {code} allows {allowed:g} vCPUs: {int(allowed / needed)} of {most} "
                 f"{instance_type} ({name})"
             )
+    if unknown:
+        yield (
+            f"quotas {', '.join(unknown)} are not known (servicequotas:GetServiceQuota): AWS may "
+            "launch fewer machines"
+        )
 
 
 def check_inputs(account: Account, inputs: Sequence[str]) -> None:
