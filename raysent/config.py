@@ -6,7 +6,6 @@ A `Document` keeps the line of every key, so that an error found long after pars
 from __future__ import annotations
 
 import copy
-import inspect
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -21,6 +20,7 @@ from ruamel.yaml.constructor import RoundTripConstructor
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 from ruamel.yaml.scalarbool import ScalarBoolean
 
+from raysent.docstrings import docstring_of
 from raysent.errors import ConfigError, did_you_mean
 from raysent.reading import MAX_DEPTH, MAX_DIGITS, is_deeper, read_text
 
@@ -68,7 +68,7 @@ def described_fields(model: type[pydantic.BaseModel]) -> dict[str, str]:
     for base in reversed(model.__mro__):
         section = re.search(
             r"^Attributes:\n((?:[ \t]+.*\n?|\n)*)",
-            inspect.cleandoc(base.__doc__ or ""),
+            docstring_of(base) if "__doc__" in vars(base) else "",
             re.MULTILINE,
         )
         entries = re.findall(

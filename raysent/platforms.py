@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import io
 import math
 import os
 import signal
@@ -22,6 +23,7 @@ QUOTA_FILES = (
 )
 # Whether a system can end a process with the one that has started it, which Ray asks for.
 ENDS_WITH_ITS_PARENT = sys.platform == "linux"
+_closed_streams: set[str] = set()
 # The longest path of a socket, in bytes.
 MAX_SOCKET_BYTES = 103 if sys.platform == "darwin" else 107
 
@@ -47,6 +49,28 @@ def _quota_of_cores() -> float:
         if quota > 0 and period > 0:
             return quota / period
     return math.inf
+
+
+def open_streams() -> None:
+    """Open standard streams that are closed, so that they lead nowhere and no file gets their numbers.
+
+    What an output's encoding cannot hold is written as an escape, as Python does on standard error.
+    """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            stream = Path(os.devnull).open(mode, encoding="utf-8")  # noqa: SIM115 - as long as the process
+            setattr(sys, name, stream)
+            _closed_streams.add(name)
+    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors in (
+        "strict",
+        "surrogateescape",
+    ):
+        sys.stdout.reconfigure(errors="backslashreplace")
+
+
+def is_closed(name: Literal["stdin", "stdout", "stderr"]) -> bool:
+    """Return whether a standard stream was closed when the process began."""
+    return getattr(sys, name) is None or name in _closed_streams
 
 
 def cpu_info(field: str) -> str:

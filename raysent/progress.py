@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, TextIO
 
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.measure import Measurement
@@ -36,6 +36,11 @@ PIPE_WIDTH = 160
 
 # Control characters except tab and newline, and those that reverse the order of what is shown.
 _CONTROLS = dict.fromkeys([*range(9), *range(11, 32), *range(127, 160), 0x202D, 0x202E], "\ufffd")
+
+
+def is_terminal(stream: TextIO | None) -> bool:
+    """Return whether a standard stream is a terminal; a process without a console, or a daemon, may have none."""
+    return stream is not None and stream.isatty()
 
 
 def printable(text: str) -> str:
@@ -73,7 +78,7 @@ messages = PlainConsole(
     highlight=False,
     markup=False,
     emoji=False,
-    width=None if sys.stderr.isatty() else PIPE_WIDTH,
+    width=None if is_terminal(sys.stderr) else PIPE_WIDTH,
 )
 
 

@@ -16,7 +16,6 @@ A package that cannot be imported does not affect the others; its error is raise
 from __future__ import annotations
 
 import importlib
-import inspect
 import pkgutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -26,6 +25,7 @@ from typing import Annotated, Any, Generic, TypeVar, Union, get_args
 import pydantic
 from pydantic_core import CoreSchema
 
+from raysent.docstrings import docstring_of
 from raysent.errors import ConfigError, did_you_mean
 
 T = TypeVar("T")
@@ -54,12 +54,9 @@ class Component(Generic[T]):
         """Its attribute `summary`, or else the first line of its docstring or of its module's."""
         own = getattr(self.value, "summary", None)
         if not isinstance(own, str):
-            own = (
-                None
-                if isinstance(self.value, (str, int, float, dict))
-                else inspect.getdoc(self.value)
-            )
-        text = own or inspect.getdoc(importlib.import_module(self.module)) or ""
+            is_plain = isinstance(self.value, (str, int, float, dict))
+            own = "" if is_plain else docstring_of(self.value)
+        text = own or docstring_of(importlib.import_module(self.module))
         return text.split("\n")[0]
 
 

@@ -15,7 +15,7 @@ PACKAGE = Path(__file__).resolve().parent.parent / "raysent"
 # two packages of one row do not import each other.
 ROWS: tuple[tuple[str, ...], ...] = (
     ("redaction",),
-    ("errors", "platforms", "progress"),
+    ("docstrings", "errors", "platforms", "progress"),
     ("reading", "registry", "parallel", "ray_private"),
     ("config", "storage", "preemption"),
     ("cost", "kernels"),
@@ -50,6 +50,7 @@ LATE = ("raysent.cli", "raysent.pipeline")
 
 # What the command line imports of the package: the public API, packages' public names, the ground, and its own printing.
 _GROUND = (
+    "raysent.docstrings",
     "raysent.errors",
     "raysent.config",
     "raysent.platforms",

@@ -25,8 +25,9 @@ import raysent
 from raysent import __version__
 from raysent.cli import evaluate, machines, models, papers, sweep, vectors
 from raysent.cli.options import as_typed
+from raysent.docstrings import docstring_of
 from raysent.errors import ConfigError, ExitCode, RaysentError, did_you_mean
-from raysent.platforms import signals_handled
+from raysent.platforms import open_streams, signals_handled
 from raysent.progress import VERBOSE_VARIABLE, PrintableFormatter, messages, printable_message
 
 # What every mistake in a command line is: typer may keep click, whose class it is, under another name.
@@ -50,6 +51,9 @@ _COMMANDS: dict[str, tuple[Callable[..., None], ...]] = {
     "Clusters and money": (sweep.attach, sweep.stop, sweep.track),
     "Papers and components": (papers.reproduce, papers.components, papers.schema),
 }  # fmt: skip
+
+# Of Python's flag -O.
+_WITHOUT_DOCSTRINGS = 2
 
 # Commands of earlier versions -> what says the same.
 _RETIRED = {
@@ -140,11 +144,14 @@ app = typer.Typer(
 )
 for _panel, _commands in _COMMANDS.items():
     for _command in _commands:
-        app.command(_command.__name__.replace("_", "-"), cls=_Command, rich_help_panel=_panel)(
-            _command
+        _name = _command.__name__.replace("_", "-")
+        _register = app.command(
+            _name, cls=_Command, help=docstring_of(_command), rich_help_panel=_panel
         )
+        _register(_command)
 for _info in (*machines.cluster_app.registered_commands, *machines.cost_app.registered_commands):
     _info.cls = _Command
+    _info.help = docstring_of(_info.callback)
 app.add_typer(machines.cluster_app, name="cluster", rich_help_panel="Clusters and money")
 app.add_typer(machines.cost_app, name="cost", rich_help_panel="Clusters and money")
 
@@ -196,20 +203,10 @@ _WRITERS = ("click", "rich", "typer")
 
 def main() -> None:
     """Run the command line; every mistake of the user's is one line on standard error, and exit code 2."""
+    open_streams()
     try:
-        with _signals_interrupt():
-            status = app(_options_first(sys.argv[1:]), prog_name="raysent", standalone_mode=False)
-        if sys.stdout is not None:
-            sys.stdout.flush()  # what is written at the end of the process can no longer be refused
-    except RaysentError as error:
-        status = _refuse(str(error))
-    except UsageError as error:
-        status = _misused(error)
-    except typer.Exit as error:
-        status = error.exit_code
-    except (_StoppedError, KeyboardInterrupt, typer.Abort) as error:
-        typer.echo(printable_message(str(error)) or "interrupted", err=True)
-        status = ExitCode.INTERRUPTED
+        status = _run()
+        sys.stdout.flush()  # what is written at the end of the process can no longer be refused
     except BrokenPipeError:
         # The reader of our output has gone, as in `raysent … | head`; that is its right.
         _drop_output()
@@ -223,19 +220,44 @@ def main() -> None:
     sys.exit(status)
 
 
+def _run() -> int:
+    try:
+        with _signals_interrupt():
+            status: int = app(
+                _options_first(sys.argv[1:]), prog_name="raysent", standalone_mode=False
+            )
+    except RaysentError as error:
+        return _refuse(str(error))
+    except UsageError as error:
+        return _misused(error)
+    except typer.Exit as error:
+        return error.exit_code
+    except (_StoppedError, KeyboardInterrupt, typer.Abort) as error:
+        typer.echo(printable_message(str(error)) or "interrupted", err=True)
+        return ExitCode.INTERRUPTED
+    except AttributeError:
+        if sys.flags.optimize < _WITHOUT_DOCSTRINGS:
+            raise
+        return _refuse(
+            "PYTHONOPTIMIZE: must be 0 or 1 for what needs Ray Train, which reads docstrings; python -OO drops them"
+        )
+    return status
+
+
 def _is_of_output(error: OSError) -> bool:
     """Return whether an error is of a stream that a library writes text to, and of no file of ours."""
     last = error.__traceback__
     while last is not None and last.tb_next is not None:
         last = last.tb_next
     module = "" if last is None else str(last.tb_frame.f_globals.get("__name__"))
-    is_flush = module == __name__
-    return error.filename is None and (is_flush or module.partition(".")[0] in _WRITERS)
+    is_ours = module in (__name__, "raysent.pipeline.table_output")  # a flush, or a table
+    return error.filename is None and (is_ours or module.partition(".")[0] in _WRITERS)
 
 
 def _drop_output() -> None:
     """Send what is still to be written to standard output nowhere, so that the process ends without a second error."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _signals_interrupt() -> contextlib.AbstractContextManager[None]:
@@ -283,5 +305,6 @@ def _misused(error: Any) -> int:
 
 
 def _refuse(message: str) -> int:
-    typer.echo(f"error: {printable_message(message)}", err=True)
+    with contextlib.suppress(OSError):  # standard error may be full; the exit code says it too
+        typer.echo(f"error: {printable_message(message)}", err=True)
     return ExitCode.MISTAKE

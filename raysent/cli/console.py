@@ -13,14 +13,17 @@ import typer
 from rich.table import Table
 
 from raysent.errors import ConfigError
-from raysent.progress import PIPE_WIDTH, PlainConsole, natural_width
+from raysent.progress import PIPE_WIDTH, PlainConsole, is_terminal, natural_width
 
 # The form of the objects that `--json` prints; it changes when a name or a meaning does.
 JSON_VERSION = 1
 DASH = "–"
 
 results = PlainConsole(
-    highlight=False, markup=False, emoji=False, width=None if sys.stdout.isatty() else PIPE_WIDTH
+    highlight=False,
+    markup=False,
+    emoji=False,
+    width=None if is_terminal(sys.stdout) else PIPE_WIDTH,
 )
 
 
@@ -58,11 +61,20 @@ def confirm_cost(question: str, *, yes: bool, unanswered: str = "") -> None:
 
 def print_json(values: Mapping[str, Any]) -> None:
     """Print one JSON object, with the version of its form, on standard output; NaN is not allowed."""
-    text = json.dumps(
-        {"version": JSON_VERSION, **values}, indent=2, ensure_ascii=False, allow_nan=False
-    )
+    named = {"version": JSON_VERSION, **values}
+    text = json.dumps(named, indent=2, ensure_ascii=False, allow_nan=False)
+    if not _can_hold(text):
+        text = json.dumps(named, indent=2, allow_nan=False)
     # JSON leaves these as they are, and a terminal obeys them.
     typer.echo(re.sub(r"[\x7f-\x9f\u202d\u202e]", lambda found: f"\\u{ord(found[0]):04x}", text))
+
+
+def _can_hold(text: str) -> bool:
+    try:
+        text.encode(sys.stdout.encoding or "utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def print_table(

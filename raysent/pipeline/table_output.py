@@ -17,7 +17,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import IO, Any, TextIO, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import pyarrow as pa
 from pyarrow import parquet
@@ -25,6 +25,7 @@ from pyarrow import parquet
 from raysent.data.cells import is_formula, without_formula
 from raysent.data.tables import values_of
 from raysent.errors import ConfigError, DataError, listed, shown
+from raysent.platforms import is_closed
 from raysent.storage import whole_file
 
 FORMS = (".csv", ".tsv", ".jsonl", ".parquet")
@@ -95,8 +96,9 @@ def writing(output: str | Path | None, table: OutputTable) -> Iterator[Write]:
         ArtifactError: If it cannot be written.
     """
     if output is None:
-        with _encoding_errors(sys.stdout):
-            yield _delimited(sys.stdout, table, ",")
+        if is_closed("stdout"):
+            raise ConfigError("output: must be given, as standard output is closed")
+        yield _delimited(_StandardOutput(), table, ",")
         return
     form = next((form for form in FORMS if str(output).lower().endswith(form)), None)
     if form is None:
@@ -112,23 +114,30 @@ def writing(output: str | Path | None, table: OutputTable) -> Iterator[Write]:
             yield _delimited(stream, table, "," if form == ".csv" else "\t")
 
 
-@contextmanager
-def _encoding_errors(stream: TextIO) -> Iterator[None]:
-    try:
-        yield
-    except UnicodeEncodeError as error:
-        character = error.object[error.start]
-        raise ConfigError(
-            f"output: must be a file, which is UTF-8, as standard output is {stream.encoding} and cannot hold "
-            f"{character!a}; or set PYTHONIOENCODING=utf-8"
-        ) from None
+class _Stream(Protocol):
+    def write(self, text: str, /) -> object: ...
+
+
+class _StandardOutput:
+    """Standard output for a table: a character that it cannot hold is refused, and not written as an escape."""
+
+    def write(self, text: str, /) -> object:
+        encoding = sys.stdout.encoding or "utf-8"
+        try:
+            text.encode(encoding)
+        except UnicodeEncodeError as error:
+            raise ConfigError(
+                f"output: must be a file, which is UTF-8, as standard output is {encoding} and cannot hold "
+                f"{text[error.start]!a}; or set PYTHONIOENCODING=utf-8"
+            ) from None
+        return sys.stdout.write(text)
 
 
 def _values(column: Column, name: str) -> list[Any]:
     return values_of(column, name) if isinstance(column, pa.Array) else column
 
 
-def _delimited(stream: IO[str], table: OutputTable, delimiter: str) -> Write:
+def _delimited(stream: _Stream, table: OutputTable, delimiter: str) -> Write:
     options: dict[str, Any] = {"delimiter": delimiter, "lineterminator": "\n"}
     writer = csv.writer(stream, **options)
     quoted = csv.writer(stream, quoting=csv.QUOTE_ALL, **options)
@@ -164,7 +173,7 @@ def _is_joinable(item: Any) -> bool:
     return isinstance(item, str) and "|" not in item
 
 
-def _objects(stream: IO[str], table: OutputTable) -> Write:
+def _objects(stream: _Stream, table: OutputTable) -> Write:
     def write(columns: Sequence[Column]) -> None:
         values = [_values(column, name) for column, name in zip(columns, table.names, strict=True)]
         for row in zip(*values, strict=True):

@@ -1,0 +1,26 @@
+"""Docstrings, which help and settings are made from: of objects, or of their sources where Python has dropped them.
+
+``python -OO`` and ``PYTHONOPTIMIZE=2`` leave no docstring in memory.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import textwrap
+
+
+def docstring_of(documented: object) -> str:
+    """Return the docstring of a class, a function or a module, without indentation; empty if it has none."""
+    text = inspect.getdoc(documented)
+    # Only compiled modules have neither a docstring nor a source.
+    if text is not None or __doc__ is not None:
+        return text or ""
+    try:
+        source = textwrap.dedent(inspect.getsource(documented))
+    except (OSError, TypeError):
+        return ""
+    tree = ast.parse(source)
+    node = tree if inspect.ismodule(documented) else tree.body[0]
+    is_documented = isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef)
+    return ast.get_docstring(node) or "" if is_documented else ""
