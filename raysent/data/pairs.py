@@ -355,9 +355,9 @@ def _open(path: str, config: PairsConfig) -> tuple[TableBlocks, dict[str, Column
         return open_table(path), columns
     line = next(filter(str.strip, full_lines(path)), "")
     is_ppdb = kind == "ppdb" or (kind == "auto" and "\t" not in line and "|||" in line)
-    is_named_tsv = name.endswith(".tsv") and has_header
+    is_named = name.endswith((".csv", ".tsv")) and has_header
     is_csv = name.endswith(".csv") and "\t" not in line
-    if kind == "auto" and (is_named_tsv or is_csv) and not is_ppdb:
+    if kind == "auto" and (is_named or is_csv) and not is_ppdb:
         return open_table(path, has_header=has_header), columns
     if is_ppdb and not {"first", "second"} & config.model_fields_set:
         columns |= {"first": 1, "second": 2}

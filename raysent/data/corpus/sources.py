@@ -180,11 +180,15 @@ class Source:
         Raises:
             DataError: If the file cannot be read, is not UTF-8 or holds NUL bytes.
         """
-        splits_lines = self.kind != "json" and not keeps_lines
+        is_json = self.kind == "json"
+        splits_lines = not is_json and not keeps_lines
         with reading_errors(self.path), open_bytes(self.path) as stream:
             texts = text_blocks(stream, source=self.path)
             for complete in complete_lines(texts, splits_lines=splits_lines):
-                yield lines_of(complete)
+                # Text of JSON has no carriage return, so one beside it ends a line, as in a table.
+                yield lines_of(
+                    complete.replace("\r\n", "\n").replace("\r", "\n") if is_json else complete
+                )
 
 
 def corpus_sources(config: CorpusConfig, progress: Progress | None = None) -> list[Source]:
