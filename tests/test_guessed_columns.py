@@ -7,6 +7,7 @@ import pytest
 from tables import write_table
 
 from raysent.cli.options import split_names
+from raysent.data.texts import read_texts
 from raysent.errors import ConfigError, DataError
 from raysent.evaluation.task_files import OwnTask
 from raysent.evaluation.tasks import find_task
@@ -149,3 +150,16 @@ def test_text_that_is_no_path_is_one_short_line(path):
     with pytest.raises(ConfigError, match="unknown task") as error:
         find_task(path)
     assert len(str(error.value)) < 1500
+
+
+def test_passages_are_the_text_of_a_table_of_queries(tmp_path):
+    """For what reads one column, such as `index` and `encode`."""
+    path = write_table(tmp_path / "x.csv", {"query": LABELS, "passage": TEXTS})
+    assert read_texts(path) == (TEXTS, "passage")
+
+
+def test_option_that_names_a_column_is_the_one_of_the_command(tmp_path, raysent):
+    """A command without an option of its own takes it by `--set`."""
+    path = write_table(tmp_path / "x.csv", {"a": LABELS, "b": TEXTS})
+    ran = raysent("index", "hash:10", path, "-o", tmp_path / "index")
+    assert (ran.code, ran.err[:20]) == (2, "error: --set column:")

@@ -98,6 +98,8 @@ class _Command(typer.core.TyperCommand):
         try:
             return super().invoke(ctx)
         except RaysentError as error:
+            if "overrides" in ctx.params:
+                options.setdefault("column", "--set column")
             raise type(error)(as_typed(str(error), options)) from None
 
 

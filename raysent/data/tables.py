@@ -38,7 +38,7 @@ from raysent.storage import address_of, check_name, is_remote, open_folder
 TABLE_SUFFIXES = (".csv", ".tsv", ".jsonl", ".parquet")
 _DELIMITED = TABLE_SUFFIXES[:2]
 # The columns that are read without being named.
-_GUESSED = TEXT_COLUMNS[:2]
+_GUESSED = (*TEXT_COLUMNS[:2], "passage")
 # What `datasets` writes into the folder of a dataset, and into a folder of several splits.
 DATASET_FILE, SPLITS_FILE = "dataset_info.json", "dataset_dict.json"
 _BATCH_ROWS = 1024
@@ -301,7 +301,7 @@ class TableBlocks:
 def find_text_column(
     names: Sequence[str], *, wanted: str = TEXT_COLUMNS[0], where: str, otherwise: str = ""
 ) -> str:
-    """Return the column of text: the wanted one; in place of ``text``, the default, also the only ``sentence``.
+    """Return the column of text: the wanted one; in place of ``text``, the default, also ``sentence`` or ``passage``.
 
     Args:
         names: The columns.
@@ -318,7 +318,7 @@ def find_text_column(
         raise DataError(
             f"{where}: must name a column; given '{shown(wanted)}'{did_you_mean(wanted, names)}"
         )
-    usual = {plain_name(name): name for name in reversed(names) if plain_name(name) in TEXT_COLUMNS}
+    usual = {plain_name(name): name for name in reversed(names)}
     guess = next((usual[name] for name in _GUESSED if name in usual), None)
     if guess is not None:
         return guess
