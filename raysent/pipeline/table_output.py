@@ -17,7 +17,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol, TextIO, TypeAlias
 
 import pyarrow as pa
 from pyarrow import parquet
@@ -98,7 +98,7 @@ def writing(output: str | Path | None, table: OutputTable) -> Iterator[Write]:
     if output is None:
         if is_closed("stdout"):
             raise ConfigError("output: must be given, as standard output is closed")
-        yield _delimited(_StandardOutput(), table, ",")
+        yield _delimited(_EncodedStream(sys.stdout), table, ",")
         return
     form = next((form for form in FORMS if str(output).lower().endswith(form)), None)
     if form is None:
@@ -118,19 +118,22 @@ class _Stream(Protocol):
     def write(self, text: str, /) -> object: ...
 
 
-class _StandardOutput:
+class _EncodedStream:
     """Standard output for a table: a character that it cannot hold is refused, and not written as an escape."""
 
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
     def write(self, text: str, /) -> object:
-        encoding = sys.stdout.encoding or "utf-8"
+        encoding = self._stream.encoding or "utf-8"
         try:
             text.encode(encoding)
         except UnicodeEncodeError as error:
             raise ConfigError(
                 f"output: must be a file, which is UTF-8, as standard output is {encoding} and cannot hold "
-                f"{text[error.start]!a}; or set PYTHONIOENCODING=utf-8"
+                f"{ascii(text[error.start])}; or set PYTHONIOENCODING=utf-8"
             ) from None
-        return sys.stdout.write(text)
+        return self._stream.write(text)
 
 
 def _values(column: Column, name: str) -> list[Any]:
