@@ -131,7 +131,7 @@ class _EncodedStream:
         except UnicodeEncodeError as error:
             raise ConfigError(
                 f"output: must be a file, which is UTF-8, as standard output is {encoding} and cannot hold "
-                f"{ascii(text[error.start])}; or set PYTHONIOENCODING=utf-8"
+                f"{text[error.start]!a}; or set PYTHONIOENCODING=utf-8"
             ) from None
         return self._stream.write(text)
 
