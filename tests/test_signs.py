@@ -55,6 +55,7 @@ def watched(tmp_path, monkeypatch):
     """Signs on a clock, what they say, the head, and whether the stored sweep is alive."""
     alive, said, clock, head = [None], [], _Clock(), FakeLauncher(tmp_path)
     monkeypatch.setattr(signs, "is_alive", lambda _: alive[0])
+    monkeypatch.setattr(signs, "renews_lease", lambda _: bool(alive[0]))
     watch = Signs(RUN, head, "job", say=said.append, clock=clock)
     return watch, said, clock, head, alive
 

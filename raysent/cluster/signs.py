@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 from raysent.cluster.jobs import Jobs
 from raysent.cluster.launcher import Head, read_token
-from raysent.cluster.stored_sweep import is_alive
+from raysent.cluster.stored_sweep import is_alive, renews_lease
 from raysent.errors import ArtifactError, CloudError
 from raysent.storage.lease import RENEWAL_S
 
@@ -121,7 +121,7 @@ class Signs:
 
     def _check_missing(self) -> None:
         """Raise that the cluster is gone, unless the sweep's job or its process shows that it is not."""
-        if self._why_ended() == "" or is_alive(self._remote):
+        if self._why_ended() == "" or renews_lease(self._remote):
             self._num_missing = 0
             return
         raise CloudError(

@@ -38,3 +38,18 @@ def is_alive(remote: str) -> bool | None:
         return age_s < EXPIRY_S
     except (RaysentError, ValueError):
         return None
+
+
+def renews_lease(remote: str) -> bool:
+    """Return whether the process of a run's sweep has renewed its lease just now; False if the storage does not say.
+
+    Args:
+        remote: The address of the run.
+    """
+    if not is_remote(remote):
+        return False
+    try:
+        age_s = lease_age_s(remote)
+    except RaysentError:
+        return False
+    return age_s is not None and age_s < EXPIRY_S

@@ -46,7 +46,7 @@ STAGES: dict[str, Callable[[Lab, Command], Any]] = {
     "lease seen": lambda lab, _: list(lab.folder.glob("machines/*/home/raysent-fleet/lease")),
     "set-up": lambda _, command: "stage 6 of 7" in command.text,
     "Ray up": lambda _, command: "Ray runs on the head" in command.text,
-    "submitted": lambda lab, _: lab.job("one"),
+    "submitted": lambda lab, _: list(lab.folder.glob("machines/*/home/raysent-fleet/holders/*")),
     "first worker asked for": lambda lab, _: len(lab.instances()) > 1,
     "first event": lambda lab, _: lab.events("one"),
     "first report": lambda lab, _: _has_report(lab),
