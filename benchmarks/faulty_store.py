@@ -22,6 +22,7 @@ lets each request after the Nth meet a fault of that kind, by default none, and 
 from __future__ import annotations
 
 import http.client
+import logging
 import os
 import sys
 import threading
@@ -211,6 +212,7 @@ def main() -> None:
 
     os.environ.update(CREDENTIALS)
     os.environ.pop("AWS_ENDPOINT_URL", None)
+    logging.getLogger("werkzeug").setLevel(logging.ERROR)
     moto = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     moto.start()
     host, port = moto.get_host_and_port()
