@@ -30,6 +30,7 @@ from raysent.pipeline.sweeps import _save_fusions
 from raysent.storage import (
     MAX_NAME_BYTES,
     is_safe_name,
+    open_folder,
     path_below,
     remove_folder,
     remove_tree,
@@ -290,3 +291,12 @@ def test_text_whose_name_no_file_of_vectors_can_have_is_refused(tmp_path: Path) 
         ):
             encode_corpus("hash:8", str(path), str(tmp_path / "out"))
         path.unlink()
+
+
+@pytest.mark.parametrize("name", ["x" * 256, "é" * 128, f"a/{'x' * 4000}/b"])
+def test_a_folder_whose_name_is_too_long_is_refused_in_a_short_line(name: str) -> None:
+    """The system would not even say whether it is there."""
+    with pytest.raises(ArtifactError, match="must be a name of at most 255 bytes; given") as error:
+        open_folder(name)
+    assert len(str(error.value)) < 200
+    assert open_folder("é" * 127) == Path("é" * 127)

@@ -51,6 +51,8 @@ from raysent.storage.object_store import (
 LINES_SUFFIX = ".jsonl"
 
 _NUM_CONNECTIONS = 16
+# The longest name of a file or folder on every file system of today; and how much of a longer one a message shows.
+_MAX_NAME_BYTES, _SHOWN_CHARACTERS = 255, 40
 
 
 def open_folder(name: str | Path, *, with_checkpoints: bool = False) -> Path:
@@ -76,12 +78,28 @@ def working_folder(name: str | Path) -> Path:
         name: Local path or ``s3://`` address; it need not exist.
 
     Raises:
-        ConfigError: If the address is invalid.
+        RaysentError: If the address is invalid, or a name of a local path is too long.
     """
     if not is_remote(name):
+        _check_lengths(Path(name))
         return Path(name)
     bucket, key = split_address(name)
     return _root() / endpoint().replace(":", "-") / bucket / key
+
+
+def _check_lengths(path: Path) -> None:
+    """Refuse a path with a name that no file system has, of which it could not even be asked whether it is there.
+
+    Raises:
+        ArtifactError: If there is one.
+    """
+    for part in path.parts:
+        num_bytes = len(os.fsencode(part))
+        if num_bytes > _MAX_NAME_BYTES:
+            raise ArtifactError(
+                f"{part[:_SHOWN_CHARACTERS]}…: must be a name of at most {_MAX_NAME_BYTES} bytes; given {num_bytes:,}; "
+                "name a shorter one"
+            )
 
 
 def address_of(path: Path) -> str:
