@@ -111,7 +111,7 @@ def worth_elsewhere(paths: Sequence[str], *, unfit: Collection[str] = ()) -> lis
 
     Where a pretrained encoder reads the language of a text, it is far above anything else with few labels, and so are
     its last and its middle layer together; where none does, TF-IDF of parts of words is the best of what needs no
-    training. See `docs/results`.
+    training.
 
     Args:
         paths: The models, as arguments of `load`; at least one.

@@ -1,7 +1,7 @@
 """`middle:PATH`: the middle layer of a pretrained encoder: the mean of its states after two thirds of the layers.
 
 These states say more about the words of a text than those of the last layer, which was trained to compare meanings: a
-combination of both is above the last layer alone on nearly every labelled table (docs/results).
+combination of both is above the last layer alone on nearly every labelled table.
 """
 
 from __future__ import annotations
