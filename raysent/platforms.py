@@ -82,6 +82,14 @@ def cpu_info(field: str) -> str:
     return next((line for line in lines if line.startswith(field)), "")
 
 
+def expanded(path: str | Path) -> Path:
+    """Return a path with the home folder of a user in the place of `~` or `~name`; a file called `~x.csv` is itself."""
+    try:
+        return Path(path).expanduser()
+    except RuntimeError:  # there is no such user
+        return Path(path)
+
+
 def user_folder(kind: Literal["cache", "data"]) -> Path:
     """Return the user's folder of what raysent keeps, by the XDG variables, or inside the Library of macOS."""
     if sys.platform == "darwin":

@@ -16,6 +16,7 @@ import typer
 
 from raysent.config import described_fields, parse_override
 from raysent.errors import ConfigError, did_you_mean
+from raysent.platforms import expanded
 from raysent.sweeps.space import SETTINGS
 
 # What a number or text of a setting looks like, where its type does not say it.
@@ -66,9 +67,7 @@ def split_names(tasks: list[str] | None) -> list[str] | None:
 
 def _is_one_name(text: str) -> bool:
     has_settings = ":" in text and "=" in text
-    return (
-        text.startswith("{") or has_settings or ("," in text and Path(text).expanduser().exists())
-    )
+    return text.startswith("{") or has_settings or ("," in text and expanded(text).exists())
 
 
 def with_settings(*names: str) -> Callable[[Callable[..., None]], Callable[..., None]]:

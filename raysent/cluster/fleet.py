@@ -50,6 +50,7 @@ from raysent.cost import (
 from raysent.cost.budget import ALONE_S, CHECK_S, GRACE_S, LEASE_S, STALL_S, permit_s
 from raysent.cost.refusals import refusal_of
 from raysent.errors import CloudError, ConfigError
+from raysent.platforms import expanded
 from raysent.preemption import DrainError, drain_node, open_nodes
 from raysent.ray_private import control_client
 from raysent.reading import parse_json, read_json
@@ -145,7 +146,7 @@ class FleetSettings:
     @property
     def place(self) -> Path:
         """The folder on the head."""
-        return Path(self.folder).expanduser()
+        return expanded(self.folder)
 
     def environment(self) -> dict[str, str]:
         """Return the environment variable that describes the cluster to a sweep."""
@@ -397,7 +398,7 @@ class Fleet:
         self._poll_s, self._drain_s = config.poll_s, parse_duration(config.drain)
         self._record = Record(settings.place, settings.sweep)
         self._sharing = Sharing(settings.place, settings.sweep)
-        self._config_path = Path(settings.config).expanduser()
+        self._config_path = expanded(settings.config)
         self._admission = make_admission(
             settings,
             config,

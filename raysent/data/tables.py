@@ -32,6 +32,7 @@ from raysent.data.delimited import DelimitedRows, full_lines, open_delimited, wh
 from raysent.data.text_files import batched, open_bytes, parse_object, reading_errors
 from raysent.data.unicode_form import in_form
 from raysent.errors import DataError, did_you_mean, listed, shown
+from raysent.platforms import expanded
 from raysent.reading import parse_json
 from raysent.storage import address_of, check_name, is_remote, open_folder
 
@@ -153,7 +154,7 @@ def is_table(path: str | Path) -> bool:
     name = str(path)
     if name.removesuffix(".gz").lower().endswith(TABLE_SUFFIXES):
         return True
-    return not is_remote(name) and is_dataset_folder(Path(name).expanduser())
+    return not is_remote(name) and is_dataset_folder(expanded(name))
 
 
 def is_dataset_folder(path: Path) -> bool:
@@ -225,7 +226,7 @@ def read_table(path: str | Path, *, has_header: bool = True, finds_header: bool 
     if kind in TABLE_SUFFIXES:
         opened = {"": open_table(name, has_header=has_header, finds_header=finds_header)}
     else:
-        folder = open_folder(path) if is_remote(name) else Path(name).expanduser()
+        folder = open_folder(path) if is_remote(name) else expanded(name)
         name, opened = address_of(folder), _open_splits(folder)
     first = next(iter(opened.values()))
     columns: dict[str, list[Any]] = {column: [] for column in first.names}

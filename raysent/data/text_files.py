@@ -18,6 +18,7 @@ from typing import IO, Any, TypeVar, cast
 
 from raysent.data.unicode_form import OF_NEW, in_form
 from raysent.errors import DataError
+from raysent.platforms import expanded
 from raysent.reading import parse_json
 from raysent.storage import is_remote, s3_errors
 
@@ -86,7 +87,7 @@ def open_bytes(name: str) -> Iterator[IO[bytes]]:
         else:
             if "\0" in name:
                 raise DataError(f"{name}: must be the name of a file; given a NUL character in it")
-            path = Path(name).expanduser()
+            path = expanded(name)
             if (
                 path.exists() and not path.is_file() and not path.is_dir()
             ):  # opening a pipe waits for its writer

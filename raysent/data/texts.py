@@ -21,6 +21,7 @@ from raysent.data.tables import (
 )
 from raysent.data.text_files import read_lines
 from raysent.errors import ConfigError, DataError
+from raysent.platforms import expanded
 from raysent.storage import is_remote
 
 
@@ -57,7 +58,7 @@ def read_texts(file: str | None, *, column: str | None = None, has_header: bool 
     if file is None or (not is_table(file) and Source(file).kind == "text"):
         _check_no_column(column, file or "standard input")
         return Texts(read_lines(file))
-    path = file if is_remote(file) else str(Path(file).expanduser())
+    path = file if is_remote(file) else str(expanded(file))
     if not is_remote(path) and is_dataset_folder(Path(path)):
         table = read_table(path)
         wanted, where = column or TEXT_COLUMNS[0], f"column: {table.source}"

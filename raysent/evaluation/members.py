@@ -27,6 +27,7 @@ from raysent.models.schemes import (
     with_scheme,
 )
 from raysent.models.sentence_encoder import SentenceEncoder
+from raysent.platforms import expanded
 from raysent.storage import (
     address_of,
     content_key,
@@ -198,7 +199,7 @@ def saved_path(path: str, folder: Path) -> str:
     name = pinned_name(place) if scheme else None
     if name is not None:
         return scheme + name
-    member, base = Path(place).expanduser().resolve(), folder.resolve()
+    member, base = expanded(place).resolve(), folder.resolve()
     return scheme + (
         os.path.relpath(member, base) if member.is_relative_to(base.parent) else to_uri(member)
     )
@@ -210,7 +211,7 @@ def shared_name(path: str) -> str:
     if place is None or is_remote(place):
         return path
     name = pinned_name(place) if scheme else None
-    return scheme + (to_uri(Path(place).expanduser()) if name is None else name)
+    return scheme + (to_uri(expanded(place)) if name is None else name)
 
 
 @functools.lru_cache(maxsize=1)

@@ -44,6 +44,7 @@ from raysent.models.schemes import is_scheme_name, with_scheme
 from raysent.models.sentence_encoder import SentenceEncoder, check_size, encode_blocks
 from raysent.models.vector_folder import Precision, VectorFolder, VectorFormat, VectorWriter
 from raysent.parallel import Progress, num_processes_for
+from raysent.platforms import expanded
 from raysent.storage import (
     MAX_NAME_BYTES,
     Lease,
@@ -527,7 +528,7 @@ def _check_file_name(path: str, name: str) -> None:
 
 def _place(file: str, path: str) -> str:
     """Return a file's name below the folder that a path names; of a glob, what is before its first wildcard."""
-    given = path.rstrip("/") if is_remote(path) else str(Path(path).expanduser())
+    given = path.rstrip("/") if is_remote(path) else str(expanded(path))
     wild = (
         len(given)
         if is_remote(path)

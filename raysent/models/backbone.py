@@ -31,6 +31,7 @@ from raysent.models.pretrained import (
     first_missing,
     reading,
 )
+from raysent.platforms import expanded
 from raysent.reading import parse_json
 from raysent.storage import check_name, read_json
 
@@ -177,7 +178,7 @@ def read_backbone(path: str, revision: str | None = None) -> Backbone:
     Raises:
         ArtifactError: If there is none, or it holds modules that cannot be trained.
     """
-    files = (file for form in ("*.json", "*/*.json") for file in Path(path).expanduser().glob(form))
+    files = (file for form in ("*.json", "*/*.json") for file in expanded(path).glob(form))
     return _read_backbone(path, revision, tuple(file.stat().st_mtime_ns for file in files))
 
 

@@ -28,6 +28,7 @@ import pydantic
 
 from raysent.config import StrictModel, read_yaml, validate
 from raysent.errors import ArtifactError, ConfigError
+from raysent.platforms import expanded
 from raysent.storage import cache_folder, file_sha256, open_folder, read_json, write_json
 
 FOLDERS_VARIABLE = "RAYSENT_MODELS"
@@ -266,7 +267,7 @@ def smallest_encoder(language: str) -> KnownEncoder | None:
 def _named_folder(name: str) -> Path | None:
     if not name:
         return None
-    folder = open_folder(name).expanduser()
+    folder = expanded(open_folder(name))
     return folder if folder.is_dir() else None
 
 
@@ -412,7 +413,7 @@ def _local_folder(known: KnownEncoder) -> Path | None:
 def _folders_of_models() -> Iterator[Path]:
     """Yield the folders that `RAYSENT_MODELS` names, each a model or a folder of models."""
     for name in filter(None, os.environ.get(FOLDERS_VARIABLE, "").split(os.pathsep)):
-        folder = Path(name).expanduser()
+        folder = expanded(name)
         if is_encoder_folder(folder):
             yield folder
         elif folder.is_dir():

@@ -36,6 +36,7 @@ from raysent.evaluation.task_files.columns import text_columns
 from raysent.models.sentence_encoder import SentenceEncoder
 from raysent.pipeline.arguments import check_file
 from raysent.pipeline.table_output import Column, OutputTable, is_typed_output, writing
+from raysent.platforms import expanded
 from raysent.progress import ProgressLines, messages
 from raysent.storage import is_remote
 from raysent.sweeps.machines import gpu_share
@@ -154,9 +155,7 @@ def predict(  # noqa: PLR0913 - the options of the command
     answerer = _Answerer(
         questions, shows_probabilities=proba, threshold=promise.level.threshold if promise else 0.0
     )
-    name = (
-        None if file in (None, "-") else str(file if is_remote(file) else Path(file).expanduser())
-    )
+    name = None if file in (None, "-") else str(file if is_remote(file) else expanded(file))
     given = [column] if isinstance(column, str) else list(column or ())
     opened = _open(name, given, num_columns=answerer.first.num_columns, has_header=header)
     taken = next((one for one in answerer.names if one in opened.names), None)

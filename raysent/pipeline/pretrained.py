@@ -27,6 +27,7 @@ from raysent.models.known import (
     smallest_encoder,
 )
 from raysent.models.schemes import find_scheme, split_path, with_scheme
+from raysent.platforms import expanded
 
 WITH_VARIABLE = "RAYSENT_WITH"
 # What a user writes to have no pretrained encoder.
@@ -119,8 +120,8 @@ def _named_path(name: str) -> str:
     scheme, place = split_path(path)
     if place is None:
         raise ArtifactError(f"pretrained: must be a pretrained encoder; given {name}")
-    if Path(place).expanduser().is_dir():
-        return scheme + str(Path(place).expanduser().resolve())
+    if expanded(place).is_dir():
+        return scheme + str(expanded(place).resolve())
     found[0].key(found[1])  # finds its files, or says why there are none
     return path
 

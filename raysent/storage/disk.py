@@ -14,7 +14,7 @@ from pathlib import Path
 import safetensors
 
 from raysent.errors import ArtifactError
-from raysent.platforms import user_folder
+from raysent.platforms import expanded, user_folder
 
 # Also of a folder that is in use, or that another command filled, where one should be renamed to it.
 _REFUSED = (
@@ -183,4 +183,4 @@ def cache_folder(cache_dir: str | None = None) -> Path:
         cache_dir: The configured folder; None is ``$RAYSENT_CACHE``, else the user's cache folder.
     """
     named = cache_dir or os.environ.get("RAYSENT_CACHE")
-    return Path(named).expanduser().absolute() if named else user_folder("cache")
+    return expanded(named).absolute() if named else user_folder("cache")

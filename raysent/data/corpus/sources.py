@@ -33,6 +33,7 @@ from raysent.data.text_files import (
 )
 from raysent.errors import DataError
 from raysent.parallel import Progress
+from raysent.platforms import expanded
 
 # Suffixes of the files that a folder contributes: those of the first group that it has any of. A file that is named or
 # matched by a glob may have any suffix.
@@ -220,7 +221,7 @@ def _find(path: str) -> list[Source]:
         raise DataError("corpus.path: must name a file, a folder or a glob; given an empty name")
     if storage.is_remote(path):
         return _find_remote(_S3 + path.removeprefix("s3:").lstrip("/"))
-    local = Path(path).expanduser()
+    local = expanded(path)
     if local.is_dir():
         return _find_datasets(local) if is_dataset_folder(local) else _find_in_folder(local)
     if local.is_file():

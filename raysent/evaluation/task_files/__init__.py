@@ -73,6 +73,7 @@ from raysent.evaluation.task_files.settings import (
     name_of_file,
     read_settings,
 )
+from raysent.platforms import expanded
 from raysent.reading import parse_json
 from raysent.storage import MAX_NAME_BYTES, is_remote, list_s3, shortened_name
 
@@ -372,7 +373,7 @@ class Rows:
 
 
 def _absolute(path: str) -> str:
-    return path if is_remote(path) else str(Path(path).expanduser().absolute())
+    return path if is_remote(path) else str(expanded(path).absolute())
 
 
 def _stem(path: str | Mapping[str, str]) -> str:
@@ -406,7 +407,7 @@ def _stamp(settings: TaskSettings) -> tuple[object, ...]:
             stamps += list_s3(path)
             continue
         try:
-            status = Path(path).expanduser().stat()
+            status = expanded(path).stat()
         except FileNotFoundError:
             stamps.append((path,))
         except (OSError, ValueError) as error:  # a text that is no path

@@ -29,6 +29,7 @@ from raysent.evaluation.task import NO_ROWS, Remarks, RetrievalData
 from raysent.evaluation.task_files.division import SPLIT_NAMES, split_name
 from raysent.evaluation.task_files.settings import CORPUS_FILE, TaskSettings
 from raysent.evaluation.units import near_copies
+from raysent.platforms import expanded
 
 RELEVANCE = "relevance"
 _FILES = (CORPUS_FILE, "queries.jsonl", "qrels/train.tsv", "qrels/dev.tsv", "qrels/test.tsv")
@@ -41,10 +42,7 @@ Relevant = dict[int, dict[int, float]]
 
 def is_beir_folder(settings: TaskSettings) -> bool:
     """Return whether the settings name a folder in BEIR's form."""
-    return (
-        isinstance(settings.path, str)
-        and (Path(settings.path).expanduser() / CORPUS_FILE).is_file()
-    )
+    return isinstance(settings.path, str) and (expanded(settings.path) / CORPUS_FILE).is_file()
 
 
 def is_query_table(settings: TaskSettings, table: Table) -> bool:
@@ -57,11 +55,7 @@ def is_query_table(settings: TaskSettings, table: Table) -> bool:
 
 def beir_files(folder: str) -> list[str]:
     """Return the files of a folder in BEIR's form that are there."""
-    return [
-        str(path)
-        for path in (Path(folder).expanduser() / name for name in _FILES)
-        if path.is_file()
-    ]
+    return [str(path) for path in (expanded(folder) / name for name in _FILES) if path.is_file()]
 
 
 def read_folder(folder: str, *, task: str) -> tuple[RetrievalData, Remarks]:
@@ -70,7 +64,7 @@ def read_folder(folder: str, *, task: str) -> tuple[RetrievalData, Remarks]:
     Raises:
         DataError: If a file is missing or malformed, or relevant passages are not there.
     """
-    place = Path(folder).expanduser()
+    place = expanded(folder)
     corpus, asked = (_texts_by_id(read_table(place / name)) for name in _FILES[:2])
     passages, queries = (
         {name: number for number, name in enumerate(one)} for one in (corpus, asked)

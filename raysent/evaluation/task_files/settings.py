@@ -15,6 +15,7 @@ import pydantic
 from raysent.config import Document, StrictModel, read_yaml, validate
 from raysent.data.tables import is_table
 from raysent.errors import ConfigError, did_you_mean, shown
+from raysent.platforms import expanded
 from raysent.storage import is_remote, is_safe_name, safe_name, shortened_name, shown_name
 
 TASK_FILE_SUFFIXES = (".yaml", ".yml")
@@ -231,7 +232,7 @@ def _is_no_path(path: str) -> bool:
 
 def _is_there(path: str) -> bool:
     try:
-        return bool(path) and not is_remote(path) and Path(path).expanduser().exists()
+        return bool(path) and not is_remote(path) and expanded(path).exists()
     except (OSError, RuntimeError):  # a text that is no path
         return False
 
@@ -250,7 +251,7 @@ def read_settings(name: str) -> list[TaskSettings]:
     if path.lower().endswith(TASK_FILE_SUFFIXES):
         if options:
             raise ConfigError(f"{path}: options must be written in the task file; given {options}")
-        return _read_task_file(Path(path).expanduser(), own)
+        return _read_task_file(expanded(path), own)
     values: dict[str, Any] = {"path": path, **_options(name, options)}
     if own is not None:
         values["name"] = own
@@ -361,8 +362,4 @@ def _from_values(document: Document, folder: Path) -> TaskSettings:
 
 
 def _located(path: Any, folder: Path) -> Any:
-    return (
-        path
-        if not isinstance(path, str) or is_remote(path)
-        else str(folder / Path(path).expanduser())
-    )
+    return path if not isinstance(path, str) or is_remote(path) else str(folder / expanded(path))

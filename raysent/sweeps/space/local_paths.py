@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from raysent.evaluation.task_files.settings import split_task_name
+from raysent.platforms import expanded
 from raysent.reading import parse_json
 
 # Settings that are paths, and what they take that is no file's name.
@@ -30,7 +31,7 @@ def local_files(text: Any, *, folder: Path = Path(), is_path: bool = False) -> l
         or "://" in text
     ):
         return []
-    path = folder / Path(text).expanduser()
+    path = folder / expanded(text)
     if glob.has_magic(text):
         return [Path(match) for match in sorted(glob.glob(str(path), recursive=True))]  # noqa: PTH207 - may be absolute
     return [path] if os.path.exists(path) else []  # noqa: PTH110 - no error for a text that is longer than a path
@@ -96,5 +97,5 @@ def named_files(values: Any) -> list[Path]:
 def absolute_paths(values: Any, *, folder: Path = Path()) -> Any:
     """Return plain values in which the files that stand here have absolute paths; relative ones start from `folder`."""
     return with_files(
-        values, lambda text, _: str((folder / Path(text).expanduser()).absolute()), folder=folder
+        values, lambda text, _: str((folder / expanded(text)).absolute()), folder=folder
     )
