@@ -95,10 +95,14 @@ def test_a_task_files_name_is_refused_in_one_line_or_made_safe(name: str, tmp_pa
     write_table(tmp_path / "rows.csv", ROWS)
     document = {"tasks": {name: {"path": "rows.csv"}}}
     (tmp_path / "tasks.yaml").write_text(json.dumps(document), encoding="utf-8")
-    with pytest.raises(ConfigError, match=r"name: must (be fit to name files|hold no NUL character)") as raised:
+    with pytest.raises(
+        ConfigError, match=r"name: must (be fit to name files|hold no NUL character)"
+    ) as raised:
         open_tasks(str(tmp_path / "tasks.yaml"))
     assert str(raised.value).isprintable()
-    with pytest.raises(ConfigError, match=r"name: must (be fit to name files|hold no NUL character)"):
+    with pytest.raises(
+        ConfigError, match=r"name: must (be fit to name files|hold no NUL character)"
+    ):
         Task(str(tmp_path / "rows.csv"), name=name)
     suggested = re.search(r"try '(.*)'", str(raised.value))
     assert suggested is not None
