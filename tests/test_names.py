@@ -104,6 +104,8 @@ def test_a_task_files_name_is_refused_in_one_line_or_made_safe(name: str, tmp_pa
         ConfigError, match=r"name: must (be fit to name files|hold no NUL character)"
     ):
         Task(str(tmp_path / "rows.csv"), name=name)
+    if "\0" in name:  # a file of this name cannot be there at all
+        return
     suggested = re.search(r"try '(.*)'", str(raised.value))
     assert suggested is not None
     assert Task(str(tmp_path / "rows.csv"), name=suggested[1]).name == suggested[1]
@@ -278,7 +280,8 @@ def test_names_of_members_and_spaces_fit_for_folders() -> None:
 
 def test_records_of_a_strangers_task_stay_in_their_folder(tmp_path: Path) -> None:
     """Records and curves are named by tasks."""
-    assert read_record(tmp_path, "../other") is None
+    with pytest.raises(ArtifactError, match=r"must be without / and"):
+        read_record(tmp_path, "../other")
     curve = LabelCurve.model_construct(task="../../out")
     with pytest.raises(ArtifactError, match=r"must be without / and"):
         write_curves(tmp_path, [curve])
