@@ -195,7 +195,9 @@ def test_table_alone_gets_an_answer_without_training(encoder_folder, tmp_path, n
     )
     assert ended.status == "completed"
     assert len(ended.trials) == 0
-    assert (run / "report.html").is_file()
+    page = (run / "report.html").read_text("utf-8")
+    assert "<title>reviews" in page
+    assert "No trial has reported" not in page
     ((_, answer),) = read_answers(run)
     names = {name for candidate in answer.candidates for name in candidate.members}
     assert names == {"encoder", "middle:encoder", "tfidf", "tfidf:chars"}

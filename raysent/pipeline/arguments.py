@@ -6,6 +6,7 @@ Tasks alone are swept by every family, on the text of the tasks' own training ro
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -444,7 +445,16 @@ def default_space(
                 "validation.downstream", ranking.model_dump(exclude_none=True), "tasks"
             )
             space = with_overrides(space, [ranked])
+    if not space.limits.trials:  # nothing of the space is used but how the answer is chosen
+        task = tasks_of(space, tasks, data, progress=False)[0]
+        space = with_overrides(space, [Override("name", _space_name(task.name), "tasks")])
     return with_overrides(space, [Override("fitted", reasons, "tasks")])
+
+
+def _space_name(task: str) -> str:
+    """Return the name of a sweep of a table alone: that of the table, as a space may be called."""
+    letters = re.sub(r"[^\w .+=-]", "-", task)[:99].lstrip(" .+=-")
+    return letters or SPACE
 
 
 def swept_space(

@@ -78,6 +78,11 @@ class Run:
         return "evaluation"
 
     @property
+    def trains_nothing(self) -> bool:
+        """Whether it is a sweep that was to have no trial, as of a table alone."""
+        return self.sweep is not None and not self.sweep.space.limits.trials
+
+    @property
     def ranked(self) -> list[Trial]:
         """The trials from best to worst."""
         return list(self.trials) if self.sweep is None else self.sweep.ranked

@@ -42,8 +42,10 @@ STATUS: dict[Status, str] = {
 }
 
 
-def summary(run: Run) -> Section:
-    """Return the first section."""
+def summary(run: Run) -> Section | None:
+    """Return what a run came to; None for a sweep that was to train nothing."""
+    if run.trains_nothing:
+        return None
     if run.kind == "evaluation":
         return Section(
             "summary", "Summary", " ".join(filter(None, (_evaluated(run), _ensemble(run))))

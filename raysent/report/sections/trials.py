@@ -114,7 +114,7 @@ def _bar(run: Run, trial: Trial) -> float | None:
 
 def learning_curves(run: Run) -> Section | None:
     """Return the metric against training progress, one line per trial; None without trials."""
-    if run.kind == "evaluation":
+    if run.kind == "evaluation" or run.trains_nothing:
         return None
     trials = [
         trial
