@@ -171,7 +171,7 @@ OPTIONS = [
     Case("--set inside a value", f"{SWEEP} --set seed=1 --set seed.x=1", r"--set seed.x=1: base.seed.x: 'base.seed' must be a mapping; it is a single value"),
     Case("--time", f"{SWEEP} --time soon", r"--time soon: a duration must look like 90s, 30m, 2h or 1h30m; given 'soon'"),
     Case("--time without a unit", f"{SWEEP} --time 30", r"--time 30: a duration must look like 90s, 30m, 2h or 1h30m; given '30'"),
-    Case("--trials none", f"{SWEEP} --trials 0", r"--trials: must be greater than or equal to 1; see 'raysent sweep --help'"),
+    Case("--trials below none", f"{SWEEP} --trials -1", r"--trials: must be greater than or equal to 0; see 'raysent sweep --help'"),
     Case("unknown option", f"{SWEEP} --trails 3", r"--trails: no such option; did you mean .*--trials.*\?; other settings are --set NAME=VALUE; see 'raysent sweep --help'"),
     Case("option that is a setting", "sweep space.yaml --memory 1GiB", r"--memory: no such option; did you mean '--metric'\?; other settings are --set NAME=VALUE; see 'raysent sweep --help'"),
     Case("unknown command", "swep space.yaml", r"swep: no such command; did you mean 'sweep'\?; see 'raysent --help'"),
@@ -180,7 +180,7 @@ OPTIONS = [
     Case("unknown task", f"{SWEEP} --tasks MRR", r"--tasks MRR: unknown task; did you mean 'MR'\?"),
     Case("no task", "evaluate hash:8 --tasks ,", r"--tasks ',': must name a task; known: .*, MR, .*"),
     Case("task without a folder", f"{SWEEP} --tasks MR", r"MR: needs a folder in SentEval's layout as data; given none; it must hold .*"),
-    Case("unknown method", "ensemble hash:8 --method vote", r"--method vote: unknown ensemble method; known: all, best, greedy, majority, pool, uniform, validation"),
+    Case("unknown method", "ensemble hash:8 --method vote", r"--method vote: unknown ensemble method; known: all, answer, best, greedy, majority, pool, uniform, validation"),
 ]  # fmt: skip
 
 CORPORA = [
@@ -191,7 +191,7 @@ CORPORA = [
     Case("device for a corpus", f"{SWEEP} --corpus /dev/null", r"--corpus /dev/null: must be a file or a folder; .*; save it as a file"),
     Case("empty corpus", f"{SWEEP} --corpus empty.txt", r"--corpus empty.txt: must hold sentences; given none", files={"empty.txt": "\n \n"}),
     Case("one-sentence corpus", f"{SWEEP} --corpus one.txt", r"--corpus one.txt: must hold at least 4 sentences, .*; given 1", files={"one.txt": "Only this .\n"}),
-    Case("binary corpus", f"{SWEEP} --corpus bin.txt", r"bin.txt:2: must be plain text; given a NUL byte: is this a binary file\?", files={"bin.txt": b"abc\n\x7fELF\0\1"}),
+    Case("binary corpus", f"{SWEEP} --corpus bin.txt", r"bin.txt:2: must be plain text; given a NUL byte: is this a binary file, or UTF-16 without a BOM\? Convert it with iconv", files={"bin.txt": b"abc\n\x7fELF\0\1"}),
     Case("Latin-1 corpus", f"{SWEEP} --corpus latin.txt", r"latin.txt:1: must be UTF-8; given byte 0xe9; convert it with iconv", files={"latin.txt": "caf\xe9".encode("latin-1")}),
     Case("truncated gzip", f"{SWEEP} --corpus cut.txt.gz", r"cut.txt.gz: truncated or not gzip \(.*\); fetch it again", files={"cut.txt.gz": gzip.compress(os.urandom(999))[:400]}),
     Case("broken JSON line", f"{SWEEP} --corpus b.jsonl", r"b.jsonl:2: must be one JSON object a line; .*", files={"b.jsonl": '{"text": "A b."}\n{"text":\n'}),

@@ -44,6 +44,8 @@ def data_dir(tmp_path, monkeypatch):
 class Counting:
     """Loads `hash:8` for any path, counts loads and the sentences of each call, and can return NaN."""
 
+    vectors_of = None
+
     def __init__(self, *, broken: bool = False) -> None:
         self.loads = 0
         self.calls = []

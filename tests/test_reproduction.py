@@ -31,7 +31,7 @@ from raysent.reproduction.making import (
 from raysent.reproduction.reported import reported_tables
 from raysent.reproduction.run import planned_run
 from raysent.reproduction.scores import ClaimResult, claim_result, reported_rows
-from raysent.storage import read_json
+from raysent.storage import read_json, read_json_lines, write_json_lines
 from raysent.training.outcome import load_reports
 
 # The graph of a paper of two encoders, on a toy text.
@@ -330,8 +330,8 @@ def test_a_claim_may_ask_for_no_more_time(folder: Path, seconds: float, verdict:
     toy(folder, tables=[], claims=["first"])
     for seed in "01":
         path = folder / "out/models/gru" / seed / "reports.jsonl"
-        lines = [{**json.loads(line), "seconds": seconds} for line in path.read_text().splitlines()]
-        path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+        reports = [{**report, "seconds": seconds} for report in read_json_lines(path)]
+        write_json_lines(path, reports)
     found = _toy_claim(folder, better="gru", worse="bag", tasks=["CR"], is_in_time=True)
     assert (found.verdict == "not run") == (verdict == "not run")
     assert found.reason.startswith("seed 0: gru trained 1000000000 s, bag ") == (

@@ -112,6 +112,7 @@ def test_key_of_a_run_outlives_new_and_renamed_settings(tmp_path: Path) -> None:
             "encode_once",
             "accumulate",
             "ema",
+            "compile",
         },
         "corpus": {"cache_dir", "document_field", "language"},
         "vocabulary": {"type", "unicode_form"},

@@ -194,9 +194,9 @@ def test_overrides_are_named_by_their_mistakes(tmp_path):
     with pytest.raises(ConfigError, match=r"^--set seed=x: must be a valid integer; given 'x'$"):
         read_space(path, overrides=["seed=x"])
     with pytest.raises(
-        ConfigError, match=r"^--trials 0: must be greater than or equal to 1; given 0$"
+        ConfigError, match=r"^--trials -1: must be greater than or equal to 0; given -1$"
     ):
-        read_space(path, overrides=[Override("limits.trials", 0, "--trials 0")])
+        read_space(path, overrides=[Override("limits.trials", -1, "--trials -1")])
     with pytest.raises(ConfigError, match=r"^--time 0m: must be above 0; given '0m'$"):
         read_space(path, overrides=[Override("limits.time", "0m", "--time 0m")])
     space = with_overrides(read_space(path, overrides=["corpus.path=none.txt"]), ["seed=1"])

@@ -157,7 +157,7 @@ def test_working_copies_of_a_run_do_not_have_it(text, tmp_path, shared, monkeypa
     open_folder(shared.removesuffix(f"/{PREPARED_FOLDER}"))
     if shared.startswith("s3://"):
         assert [path for path in run.rglob("*") if path.is_file()] == []
-    remove_folder(run / PREPARED_FOLDER)
+    remove_folder(run / PREPARED_FOLDER, below=run)
     assert _names(shared) == []
 
 

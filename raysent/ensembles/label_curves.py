@@ -478,7 +478,7 @@ class LabelScores:
         unlearned = [one for one in members if one.name not in self._learned]
         trained = [one for one in unlearned if not is_free(one.path)]
         models = [*unlearned, *(one for one in free if one not in unlearned)]
-        if not models:
+        if len(models) < 2:
             return
         unfit = unread(models, language_of_texts(data.sentences[0]))
         worth = worth_elsewhere([one.path for one in models], unfit=unfit)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import math
 import statistics
 import time
@@ -158,6 +159,7 @@ def _fit(
     finally:
         training.close()
         del training
+        gc.collect()  # what a step is made of refers to itself
         trim_heap()
 
 
@@ -173,6 +175,7 @@ def seconds_of_steps(config: RunConfig, training_data: TrainingData) -> tuple[fl
     finally:
         training.close()
         del training
+        gc.collect()
         trim_heap()
 
 

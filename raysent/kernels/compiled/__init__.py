@@ -188,6 +188,10 @@ def _is_owned(path: Path) -> bool:
 
 
 def _built(source: Path, library: Path, command: list[str]) -> ctypes.CDLL:
+    for path in (library, _digest_file(library)):
+        # A file that is written again keeps its mode: one that others may write would stay open to them.
+        if path.exists() and not _is_private(path):
+            path.unlink(missing_ok=True)
     with atomic_write(library) as unfinished:
         done = _run([*command, str(source), "-o", str(unfinished)], name=source.stem)
         if done.returncode:
