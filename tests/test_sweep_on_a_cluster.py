@@ -46,7 +46,7 @@ def test_sweep_on_a_cluster_sets_the_prices_of_its_machines(raysent, submitted):
     ran = raysent("sweep", "toy.yaml", "--cluster", SHIPPED, "--run", "a", "--seed", 4, *ACCEPTED)
     assert ran.code == 0, ran.err
     assert "\nprices on demand: list price of 20" in ran.err
-    assert "AWS was not available (Unable to locate credentials)" in ran.err
+    assert "AWS was not available (" in ran.err
     assert (
         raysent(
             "sweep",
