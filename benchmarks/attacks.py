@@ -88,7 +88,7 @@ class Phase:
 
 
 def texts(draw: random.Random, number: int) -> list[str]:
-    """Return some made-up texts."""
+    """Return texts to send."""
     return [" ".join(draw.choices(WORDS, k=draw.randint(3, 20))) for _ in range(number)]
 
 

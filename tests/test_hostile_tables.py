@@ -86,7 +86,7 @@ class Rule:
 
 
 def rows_of(labels: str, form: str, *, is_rough: bool) -> list[tuple[str, object]]:
-    """Return made-up texts, no two of them alike, and their labels."""
+    """Return texts, no two of them alike, and their labels."""
     words = _WORDS["NFC" if form == "NFD" else form]
     marks = (' "so" it,\twas; ', " a|b ", '""', "' ", " \\ ") if is_rough else (" ",)
     rows = []
