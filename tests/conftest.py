@@ -183,3 +183,20 @@ def raysent(
 
     monkeypatch.chdir(tmp_path)
     return CommandLine(monkeypatch, capsys)
+
+
+@pytest.fixture
+def aws(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Any]:
+    """Yield a client of EC2 of an empty account in memory, with keys that must not leak and a bucket."""
+    import boto3  # late, as above
+    from moto import mock_aws
+    from submissions import CANARY
+
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", CANARY)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", CANARY + "secret")
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    monkeypatch.setattr("raysent.cluster.account.PROFILE_S", 0.0)
+    with mock_aws():
+        boto3.client("s3").create_bucket(Bucket="my-bucket")
+        yield boto3.client("ec2", region_name="us-east-1")

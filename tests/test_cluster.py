@@ -20,7 +20,6 @@ import boto3
 import pytest
 from botocore.exceptions import ClientError
 from botocore.stub import Stubber
-from moto import mock_aws
 from ray.autoscaler._private.util import prepare_config, validate_config
 from submissions import CANARY, SHIPPED, own_cluster_file
 
@@ -40,19 +39,6 @@ from raysent.cluster.launcher import (
 from raysent.errors import ArtifactError, CloudError
 
 NOW = datetime.datetime.now(datetime.UTC)
-
-
-@pytest.fixture
-def aws(monkeypatch, tmp_path):
-    """An empty account in memory, keys that must not leak, and a separate data folder."""
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", CANARY)
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", CANARY + "secret")
-    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
-    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
-    monkeypatch.setattr(account_module, "PROFILE_S", 0.0)
-    with mock_aws():
-        boto3.client("s3").create_bucket(Bucket="my-bucket")
-        yield boto3.client("ec2", region_name="us-east-1")
 
 
 @pytest.fixture

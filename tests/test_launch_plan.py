@@ -13,8 +13,7 @@ import pytest
 import typer
 from botocore.exceptions import ClientError
 from command import SPACE
-from moto import mock_aws
-from submissions import CANARY, SHIPPED, own_cluster_file, toy_space
+from submissions import SHIPPED, own_cluster_file, toy_space
 
 import raysent as api
 import raysent.cluster.account as account_module
@@ -39,19 +38,6 @@ BASE = "base: {encoder: {type: gru, hidden_size: 8}, objective: {type: context_p
 def file(tmp_path) -> Path:
     """The shipped file with an image and an operator that need no request."""
     return own_cluster_file(tmp_path / "cluster.yaml")
-
-
-@pytest.fixture
-def aws(monkeypatch, tmp_path):
-    """An empty account in memory, with a bucket."""
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", CANARY)
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", CANARY + "secret")
-    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
-    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
-    monkeypatch.setattr(account_module, "PROFILE_S", 0.0)
-    with mock_aws():
-        boto3.client("s3").create_bucket(Bucket="my-bucket")
-        yield boto3.client("ec2", region_name="us-east-1")
 
 
 @pytest.fixture

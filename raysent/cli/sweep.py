@@ -132,7 +132,6 @@ def sweep(
             return
         checked = planned.space
         kept = ("address", "track", "progress", "data", "tasks", "labels")
-        # The plan's space has every other setting already.
         given = {name: value for name, value in given.items() if name in kept} | {
             "run": run or planned.folder
         }

@@ -32,7 +32,7 @@ from raysent.platforms import expanded
 from raysent.storage import cache_folder, file_sha256, open_folder, read_json, write_json
 
 FOLDERS_VARIABLE = "RAYSENT_MODELS"
-# Before more than this is downloaded, the caller is asked.
+# More than this is downloaded only by its name.
 LARGE_MEGABYTES = 500
 
 _KNOWN_FILE = Path(__file__).parent / "known.yaml"

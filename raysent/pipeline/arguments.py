@@ -415,19 +415,18 @@ def default_space(
         corpus, reasons["corpus"] = _text_of(rows)
         values = {"corpus.format": "text", **values}
     if not names & {f"{section}.{name}" for section in ("limits", "cost") for name in _ENDS}:
-        arguments, reasons["limits.time"] = (
-            {**arguments, "time": TIME},
-            "for training; no other limit is given",
-        )
-    if "limits.trials" not in names:
-        has_running_text = not is_table_alone
-        num_trials = TRIALS if has_running_text else 0
-        arguments = {**arguments, "trials": num_trials}
+        arguments = {**arguments, "time": TIME}
+        reasons["limits.time"] = "for training; no other limit is given"
+    if "limits.trials" not in names and is_table_alone:
+        arguments = {**arguments, "trials": 0}
         reasons["limits.trials"] = (
-            "of all families in turn"
-            if has_running_text
-            else "rows are no running text, on which encoders learn; --corpus TEXT or --trials N trains some"
+            "rows are no running text, on which encoders learn; --corpus TEXT or --trials N trains some"
         )
+        if "limits.time" in reasons:
+            reasons["limits.time"] = "fits of TF-IDF take half of it at most"
+    elif "limits.trials" not in names:
+        arguments = {**arguments, "trials": TRIALS}
+        reasons["limits.trials"] = "of all families in turn"
     space = space_of(SPACE, corpus=corpus, set=values, data=data, **arguments)
     if (
         "vocabulary.type" not in names

@@ -1,7 +1,7 @@
 """Which pretrained encoders take part in a sweep's answer: those that are named, else what this machine has.
 
 In: the names of the user or of the space, and the tasks' texts. Out: models' names as `load` takes them, and a line
-that says which take part and why. Nothing is downloaded in silence, and nothing large without a yes.
+that says which take part and why. Nothing is downloaded in silence, and nothing large unless it is named.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from raysent.evaluation.task import VALIDATED, RetrievalData, Task, TaskData
 from raysent.models import load as load_model
 from raysent.models.known import (
     LARGE_MEGABYTES,
-    KnownEncoder,
     download,
     encoder_at_hand,
     find_local,
@@ -71,7 +70,6 @@ def choose_encoders(
     data: Path | None,
     *,
     say: Callable[[str], object],
-    confirm: Callable[[str], bool] = lambda _: False,
 ) -> ChosenEncoders:
     """Return the pretrained encoders that take part in the answer on tasks.
 
@@ -81,7 +79,6 @@ def choose_encoders(
         tasks: The tasks.
         data: Folder of task files.
         say: Called with a line before something is downloaded.
-        confirm: Called with a question before something large is downloaded; returns whether it may be.
 
     Raises:
         ArtifactError: If a model that is named cannot be found, or is no pretrained encoder.
@@ -95,7 +92,7 @@ def choose_encoders(
     language = _language_of(tasks, data)
     if language is None:
         return ChosenEncoders(())
-    return _at_hand(language, say=say, confirm=confirm)
+    return _at_hand(language, say=say)
 
 
 def with_middle_layers(paths: Sequence[str]) -> list[str]:
@@ -139,9 +136,7 @@ def _language_of(tasks: Sequence[Task], data: Path | None) -> str | None:
     return None
 
 
-def _at_hand(
-    language: str, *, say: Callable[[str], object], confirm: Callable[[str], bool]
-) -> ChosenEncoders:
+def _at_hand(language: str, *, say: Callable[[str], object]) -> ChosenEncoders:
     if find_spec("transformers") is None:
         line = f"no pretrained encoder takes part: pip install 'raysent[pretrained]' reads them; {_WORTH}"
         return ChosenEncoders((), line)
@@ -150,7 +145,8 @@ def _at_hand(
         line = f"{files.known.summary} is on this machine and takes part; --with none leaves it out"
         return ChosenEncoders((f"st:{files.name}",), line)
     smallest = smallest_encoder(language)
-    if smallest is not None and _may_download(smallest, confirm):
+    is_small = smallest is not None and smallest.megabytes <= LARGE_MEGABYTES
+    if smallest is not None and is_small and hub_answers():
         try:
             files = download(smallest, say=say)
         except ArtifactError as error:
@@ -165,12 +161,6 @@ def _at_hand(
         return ChosenEncoders((), line)
     line = f"no pretrained encoder is on this machine, and none can be downloaded; {_WORTH}; {_HOW}"
     return ChosenEncoders((), line)
-
-
-def _may_download(known: KnownEncoder, confirm: Callable[[str], bool]) -> bool:
-    if not hub_answers():
-        return False
-    return known.megabytes <= LARGE_MEGABYTES or confirm(f"Download {known.summary}?")
 
 
 def _language_name(code: str) -> str:
