@@ -14,6 +14,7 @@ import os
 import tempfile
 import threading
 import time
+import warnings
 from collections import deque
 from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import Future
@@ -36,6 +37,9 @@ Result = TypeVar("Result")
 
 _NUM_AHEAD = 2  # items submitted ahead, per process
 _LOOK_S = 1.0  # how often a worker process looks whether the one that started it lives
+
+# A worker that has read a large model is started again by the library, which is no user's concern.
+warnings.filterwarnings("ignore", message="A worker was restarted", module="loky")
 
 # The function of a worker process, set by `_initialize`.
 _function: Callable[[Any], Any]

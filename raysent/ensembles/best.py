@@ -115,8 +115,10 @@ class Fitted:
 
     def at(self, rows: np.ndarray) -> Fitted:
         """Return its predictions of some of the rows that may choose."""
-        is_kept = np.isin(self.fold.validation_rows, rows)
-        return replace(self, fold=self.fold.at(rows), calibrated=self.calibrated[is_kept])
+        scaled = replace(self.fold, validation_log_probabilities=self.calibrated).at(rows)
+        return replace(
+            self, fold=self.fold.at(rows), calibrated=scaled.validation_log_probabilities
+        )
 
 
 def save_best(
@@ -547,36 +549,28 @@ def answer_of(
         seen = candidate.at(rows)
         losses += losses_of([seen], targets.take(rows))
         scores.append(targets.take(rows).score(seen.held_out))
-    resamples, taken = Resamples.of(first.task, len(targets)), others[chosen]
+    taken = others[chosen]
     if fewer:
         best_learned = min(fewer, key=lambda place: round(losses[place], 9))
-        pair = [
-            candidates[place].fold.at(common).validation_log_probabilities
-            for place in (best_learned, taken)
-        ]
-        learned, plain = resamples.estimates([(common, targets.take(common), one) for one in pair])
-        taken = best_learned if learned.minus(plain).interval[0] > 0 else taken
+        if _is_better_at(common, candidates[best_learned], candidates[taken], first):
+            taken = best_learned
     order = sorted(
         range(len(candidates)),
         key=lambda place: (place != taken, place in fewer, round(losses[place], 9)),
     )
-    tested = resamples.estimates(
+    tested = Resamples.of(first.task, len(targets)).estimates(
         [(least.test_rows, tests, one.fold.test_log_probabilities) for one in candidates]
     )
-    names = [one.name for one in members]
     shown = tuple(
-        Candidate(
-            members=tuple(names[member] for member in candidates[place].members),
-            method=candidates[place].method,
-            kind=_kind_of([members[member] for member in candidates[place].members], trials),
+        _as_shown(
+            candidates[place],
+            records,
+            members,
+            trials,
             validation=100 * float(scores[place]),
             log_loss=None if targets.is_scored else losses[place],
-            test=tested[place].value,
-            interval=tested[place].interval,
+            tested=tested[place],
             behind=tested[taken].minus(tested[place]),
-            encode_ms=candidates[place].cost.encode_ms,
-            num_bytes=candidates[place].cost.num_bytes,
-            learned=any(records[member].score.learned for member in candidates[place].members),
         )
         for place in order
     )
@@ -598,6 +592,47 @@ def answer_of(
         gain=gain,
         num_chosen=len(whole),
         candidates=shown,
+    )
+
+
+def _is_better_at(rows: np.ndarray, one: Fitted, other: Fitted, record: Record) -> bool:
+    """Return whether a candidate is above another by an interval on some of the rows that choose."""
+    targets = record.targets
+    resamples = Resamples.of(record.task, len(targets))
+    first, second = resamples.estimates(
+        [
+            (rows, targets.take(rows), candidate.fold.at(rows).validation_log_probabilities)
+            for candidate in (one, other)
+        ]
+    )
+    return first.minus(second).interval[0] > 0
+
+
+def _as_shown(
+    candidate: Fitted,
+    records: Sequence[Record],
+    members: Sequence[Member],
+    trials: Collection[Member],
+    *,
+    validation: float,
+    log_loss: float | None,
+    tested: BootstrapEstimate,
+    behind: BootstrapEstimate,
+) -> Candidate:
+    """Return what a reader sees of a candidate."""
+    needed = [members[place] for place in candidate.members]
+    return Candidate(
+        members=tuple(member.name for member in needed),
+        method=candidate.method,
+        kind=_kind_of(needed, trials),
+        validation=validation,
+        log_loss=log_loss,
+        test=tested.value,
+        interval=tested.interval,
+        behind=behind,
+        encode_ms=candidate.cost.encode_ms,
+        num_bytes=candidate.cost.num_bytes,
+        learned=any(records[place].score.learned for place in candidate.members),
     )
 
 
