@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from raysent.data.unicode_form import OF_EARLIER
 from raysent.errors import DataError
 from raysent.evaluation.evaluate import Evaluator
 from raysent.evaluation.similarity import cosines, score_sets
@@ -112,7 +113,7 @@ def test_load_rejects_files_that_are_not_as_published(tmp_path, monkeypatch, sco
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
-def test_scores_equal_those_of_senteval(tmp_path, name):
+def test_scores_equal_those_of_senteval(name):
     """For the hash-seeded bag of words, to six digits, even of ranks, which depend on ties in the last bit."""
     folder = Path(
         os.environ.get("RAYSENT_SENTEVAL", Path(__file__).parents[2] / "shared/data/senteval")
@@ -121,9 +122,26 @@ def test_scores_equal_those_of_senteval(tmp_path, name):
         pytest.skip(
             f"{name} is not in {folder}; name SentEval's data/downstream with RAYSENT_SENTEVAL"
         )
+    # SentEval reads words as they are written, and STS15 has a Greek word that is not composed.
+    encoder = HashEncoder(50, unicode_form=OF_EARLIER)
+    score = score_sets(encoder, TASKS[name].load(folder).sets, model="hash:50", task=name)
+    correlations = (score.pearson / 100, score.pearson_weighted / 100, score.spearman / 100)
+    np.testing.assert_allclose(correlations, PUBLISHED[name], atol=1e-6)
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_composed_words_move_the_published_scores_by_less_than_their_third_digit(tmp_path, name):
+    """The command reads words composed, which differs from SentEval in one pair of STS15."""
+    folder = Path(
+        os.environ.get("RAYSENT_SENTEVAL", Path(__file__).parents[2] / "shared/data/senteval")
+    )
+    if not TASKS[name].is_present(folder):
+        pytest.skip(
+            f"{name} is not in {folder}; name SentEval's data/downstream with RAYSENT_SENTEVAL"
+        )
     (score,) = Evaluator(tmp_path, folder).evaluate(["hash:50"], [name])
-    found = (score.pearson / 100, score.pearson_weighted / 100, score.spearman / 100)
-    np.testing.assert_allclose(found, PUBLISHED[name], atol=1e-6)
+    correlations = (score.pearson / 100, score.pearson_weighted / 100, score.spearman / 100)
+    np.testing.assert_allclose(correlations, PUBLISHED[name], atol=1e-4)
 
 
 def test_cosines_are_summed_in_one_fixed_order():
