@@ -14,6 +14,7 @@ from object_store import BUCKET, CREDENTIALS, keys
 from urllib3.response import HTTPResponse
 
 from raysent import storage
+from raysent.cost import CostConfig
 from raysent.errors import ArtifactError, ConfigError
 from raysent.storage import (
     Lease,
@@ -29,6 +30,7 @@ from raysent.storage import (
     write_json,
 )
 from raysent.storage import lease as leases
+from raysent.sweeps.cost_tracker import CostTracker, read_ledger
 
 RUN = f"s3://{BUCKET}/a/run"
 
@@ -142,6 +144,50 @@ def test_line_that_only_the_bucket_took_is_written_to_the_disk_with_the_next(sto
     assert read_json_lines(open_folder(RUN) / "journal.jsonl") == [
         {"number": number} for number in range(3)
     ]
+
+
+def _write_without_an_answer(monkeypatch):
+    """Let the bucket take an object, and its answer be lost, however often it is repeated."""
+    put = storage.lines.conditional_put
+
+    def lose(address, line, **options):
+        assert put(address, line, **options)
+        raise ArtifactError(f"{address}: the object store does not answer")
+
+    monkeypatch.setattr(storage.lines, "conditional_put", lose)
+
+
+def test_line_whose_answer_was_lost_is_completed_by_the_same_call(store, monkeypatch):
+    """It is there once, also where the bucket took it only after the call had failed."""
+    folder = open_folder(RUN)
+    folder.mkdir(parents=True)
+    lines = Lines(folder / "journal.jsonl")
+    with monkeypatch.context() as silent:
+        _write_without_an_answer(silent)
+        with pytest.raises(ArtifactError, match="does not answer"):
+            lines.append({"number": 0})
+    with pytest.raises(ArtifactError, match="another process has continued"):
+        lines.append({"number": "another"})
+    lines.append({"number": 0})
+    lines.append({"number": 1})
+    assert read_json_lines(folder / "journal.jsonl") == [{"number": 0}, {"number": 1}]
+
+
+def test_ledger_whose_answer_was_lost_goes_on_with_the_same_line(store, monkeypatch):
+    """Machines are charged once, and the sweep is not taken for another process."""
+    folder = open_folder(RUN)
+    folder.mkdir(parents=True)
+    now = [0.0]
+    config = CostConfig(usd_per_hour=3600.0, poll="1s")
+    with CostTracker(folder, config, nodes=lambda: {"one": {}}, clock=lambda: now[0]) as tracker:
+        with monkeypatch.context() as silent:
+            _write_without_an_answer(silent)
+            for now[0] in (10.0, 20.0):
+                with pytest.raises(ArtifactError, match="does not answer"):
+                    tracker.funds()
+        now[0] = 30.0
+        assert tracker.funds().spent_usd == 30.0
+    assert sum(entry["usd"] for entry in read_ledger(folder)) == 30.0
 
 
 def test_open_folder_reports_a_missing_line(store):

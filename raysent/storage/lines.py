@@ -24,6 +24,7 @@ import hashlib
 import json
 import os
 import re
+import uuid
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -66,6 +67,7 @@ class Lines:
         self.num_lines = data.count(b"\n")
         self._num_bytes = len(data)
         self._behind = ""  # the line that the bucket has and the disk refused
+        self._writer = uuid.uuid4().hex
 
     def append(self, *entries: Any) -> None:
         """Append one line: an entry, or a batch of several; to the bucket first, if the file is in one.
@@ -74,14 +76,17 @@ class Lines:
 
         Raises:
             ArtifactError: If the disk or the object store refuses, or another process has written the line. Nothing of
-                it is written then.
+                it is written then, unless the object store did not answer: then it may be, also later on. Another call
+                with the same entries completes it; one with others is refused if it was written.
         """
         values = entries[0] if len(entries) == 1 else {"entries": entries}
         line = _line(values, number=self.num_lines)
         address = line_address(self.path, self.num_lines)
         with contextlib.nullcontext() if address is None else locked(self.path.parent):
             self._write_here("")
-            if address is not None and not conditional_put(address, line.encode()):
+            if address is not None and not conditional_put(
+                address, line.encode(), writer=self._writer
+            ):
                 raise ArtifactError(
                     f"{address_of(self.path)}: another process has continued this run since; let that one finish"
                 )

@@ -138,13 +138,15 @@ def put_file(address: str, file: Path) -> None:
                 )
 
 
-def conditional_put(address: str, data: bytes, *, replaces: str = "") -> bool:
+def conditional_put(address: str, data: bytes, *, replaces: str = "", writer: str = "") -> bool:
     """Upload a small object on condition that none exists, or that it replaces a known one (compare-and-swap).
 
     Args:
         address: Address of the object.
         data: Its content.
         replaces: ETag of the object to replace; empty if there must be none.
+        writer: Id of the only one who writes this content; empty for this call. A call without an answer may have
+            written all the same, also later on: the same writer finds its content, and so calls again.
 
     Returns:
         Whether the object was written.
@@ -156,7 +158,7 @@ def conditional_put(address: str, data: bytes, *, replaces: str = "") -> bool:
 
     bucket, key = split_address(address)
     # A request that is retried after its response was lost finds its own object: the writer's id identifies it.
-    writer = uuid.uuid4().hex
+    writer = writer or uuid.uuid4().hex
     condition = {"IfMatch": f'"{replaces}"'} if replaces else {"IfNoneMatch": "*"}
     metadata = {_HASH: hashlib.sha256(data).hexdigest(), _WRITER: writer}
     with s3_errors(address):
@@ -168,7 +170,7 @@ def conditional_put(address: str, data: bytes, *, replaces: str = "") -> bool:
             if error.response["Error"]["Code"] not in (*_EXISTS, *(_ABSENT if replaces else ())):
                 raise
             found = _unless_absent(s3_client().head_object, address)
-            return found is not None and found["Metadata"].get(_WRITER) == writer
+            return found is not None and metadata.items() <= found["Metadata"].items()
     return True
 
 

@@ -74,6 +74,8 @@ class CostTracker:
         self._lines = Lines(self._path)
         # Entries of machines are collected, and written as one line: in a bucket, each line is an object.
         self._collected: list[Entry] = []
+        # What the ledger did not answer to: it may have it, so that the same is written before anything else.
+        self._unanswered: list[Entry] = []
         self._is_collecting = False
         self._write_debt()
         past = read_ledger(folder)
@@ -214,16 +216,18 @@ class CostTracker:
         self._write_collected()
 
     def _write_collected(self) -> None:
-        if not self._collected:
+        if self._owed is not None:
+            self._owed += [*self._unanswered, *self._collected]
+            self._unanswered, self._collected = [], []
             return
-        if self._owed is None:
-            entries = merged(self._collected, self._written)
-            self._lines.append(*entries)
-            for entry in entries:
+        while self._unanswered or self._collected:
+            if not self._unanswered:
+                self._unanswered = merged(self._collected, self._written)
+                self._collected = []
+            self._lines.append(*self._unanswered)
+            for entry in self._unanswered:
                 self._written.add(entry)
-        else:
-            self._owed += self._collected
-        self._collected = []
+            self._unanswered = []
 
 
 @contextmanager

@@ -3,6 +3,9 @@
 moto is AWS, with faults in front of it (`lab_cloud.py`); each of its instances is a namespace of this computer
 (`lab_machines.py`) that fakes of ssh, rsync, sudo and shutdown reach (`lab_programs/`). Left out are the lines of pip
 and apt alone. One setting, `SPEED`, divides the minutes after which machines end themselves.
+
+One lab has several desks: each is a user with a cluster file, a home and a data folder, whose commands and machines
+have credentials of their own, so that faults and calls are those of one cluster.
 """
 
 from __future__ import annotations
@@ -11,9 +14,11 @@ import json
 import os
 import re
 import shutil
+import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -25,8 +30,12 @@ from tiny_run import write_corpus
 
 from chaos.namespaces import can_separate
 
-SPEED = 5.0
+# Minutes after which machines end themselves are divided by this.
+SPEED = float(os.environ.get("LAB_SPEED", "10"))
+# A folder for the lab that stays afterwards, to look into what has failed; empty for one that goes.
+KEPT_FOLDER = os.environ.get("LAB_KEPT_FOLDER", "")
 BUCKET = "runs"
+ALIVE = ("pending", "running")
 _FILES = Path(__file__).parent
 _SHIPPED = _FILES.parent.parent / "cluster.yaml"
 _SPACE = """
@@ -39,7 +48,7 @@ base:
   validation: {num_candidates: 20, num_sentences: 40}
 search:
   training.learning_rate: {loguniform: [1e-3, 1e-1]}
-limits: {trials: 2}
+limits: {trials: 3}
 evaluation: {tasks: []}
 cost: {poll: 5s}
 """
@@ -63,86 +72,154 @@ class Lab:
 
     Attributes:
         folder: Everything of it.
-        work: The folder in which commands are typed.
+        launching: Held by who launches a cluster: the processor of this computer is enough for one at a time.
     """
 
     def __init__(self, folder: Path, port: int) -> None:
         """Prepare the files; nothing is started yet."""
-        self.folder, self.work = folder, folder / "work"
+        self.folder = folder
+        self.launching = threading.Lock()
         self._port = port
-        for name in ("bin", "site", "machines", "home", "work"):
+        self._faults: dict[str, list[dict[str, Any]]] = {}
+        self._commands: list[Command] = []
+        self._clients: dict[str, Any] = {}
+        self._turn = threading.Lock()
+        for name in ("bin", "site", "machines", "desks"):
             (folder / name).mkdir()
         for path in (_FILES / "lab_programs").glob("*.py"):
             program = folder / "bin" / path.stem
             program.write_text(f"#!{sys.executable} -S\n{path.read_text()}")
             program.chmod(0o755)
         (folder / "site" / "sitecustomize.py").write_text(_SITE)
-        text = write_corpus(folder)
-        (self.work / "space.yaml").write_text(_SPACE.replace("TEXT", str(text)))
-        (self.work / "cluster.yaml").write_text(cluster_text())
+        self.text = write_corpus(folder)
+
+    @property
+    def endpoint(self) -> str:
+        """Where the cloud answers on this computer."""
+        return f"http://127.0.0.1:{self._port}"
+
+    def client(self, service: str) -> Any:
+        """Return a client of the cloud that no fault meets."""
+        with self._turn:
+            if service not in self._clients:
+                self._clients[service] = boto3.session.Session().client(
+                    service,
+                    endpoint_url=self.endpoint,
+                    region_name="us-east-1",
+                    aws_access_key_id="MACHINES",
+                    aws_secret_access_key="x",
+                )
+            return self._clients[service]
+
+    def start(self, command: Command) -> Command:
+        """Keep a command, which ends with the lab."""
+        self._commands.append(command)
+        return command
+
+    def close(self) -> None:
+        """End the commands that run."""
+        for command in self._commands:
+            command.kill()
+
+    def instances(self, cluster: str) -> list[dict[str, Any]]:
+        """Return what the cloud lists of a cluster, the ended ones too."""
+        wanted = [{"Name": "tag:raysent-cluster", "Values": [cluster]}]
+        pages = self.client("ec2").describe_instances(Filters=wanted)["Reservations"]
+        return [instance for page in pages for instance in page["Instances"]]
+
+    def set_faults(self, owner: str, faults: Sequence[dict[str, Any]]) -> None:
+        """Let the cloud fail like this for one cluster from now on."""
+        with self._turn:
+            self._faults[owner] = list(faults)
+            together = [fault for of in self._faults.values() for fault in of]
+            new = self.folder / "faults.new"
+            new.write_text(json.dumps(together))
+            new.replace(self.folder / "faults.json")
+
+
+class Desk:
+    """A user with a cluster file, and the cluster of that file.
+
+    Attributes:
+        lab: The cloud.
+        name: Name of the cluster.
+        work: The folder in which commands are typed.
+    """
+
+    def __init__(self, lab: Lab, name: str, *, cluster: str = "") -> None:
+        """Write the files.
+
+        Args:
+            lab: The cloud.
+            name: Name of the desk.
+            cluster: Name of the cluster; empty for the name of the desk.
+        """
+        self.lab, self.name = lab, cluster or name
+        self._folder = lab.folder / "desks" / name
+        self.home, self.work = self._folder / "home", self._folder / "work"
+        self.home.mkdir(parents=True)
+        self.work.mkdir()
+        (self.work / "space.yaml").write_text(_SPACE.replace("TEXT", str(lab.text)))
+        (self.work / "cluster.yaml").write_text(cluster_text(self.name))
 
     @property
     def environment(self) -> dict[str, str]:
         """The environment of the commands that are typed."""
         return {
             **os.environ,
-            "PATH": f"{self.folder / 'bin'}:{Path(sys.executable).parent}:{os.environ['PATH']}",
-            "PYTHONPATH": str(self.folder / "site"),
-            "LAB_FOLDER": str(self.folder),
+            "PATH": f"{self.lab.folder / 'bin'}:{Path(sys.executable).parent}:{os.environ['PATH']}",
+            "PYTHONPATH": str(self.lab.folder / "site"),
+            "LAB_FOLDER": str(self.lab.folder),
             "LAB_SPEED": str(SPEED),
-            "HOME": str(self.folder / "home"),
-            "XDG_DATA_HOME": str(self.folder / "data"),
-            "RAYSENT_CACHE": str(self.folder / "cache"),
-            "AWS_ENDPOINT_URL": f"http://127.0.0.1:{self._port}",
-            "AWS_ACCESS_KEY_ID": "COMMAND",
+            "HOME": str(self.home),
+            "XDG_DATA_HOME": str(self._folder / "data"),
+            "RAYSENT_CACHE": str(self._folder / "cache"),
+            "AWS_ENDPOINT_URL": self.lab.endpoint,
+            "AWS_ACCESS_KEY_ID": f"COMMAND-{self.name}",
             "AWS_SECRET_ACCESS_KEY": "x",
             "AWS_DEFAULT_REGION": "us-east-1",
             "OMP_NUM_THREADS": "1",
         }
 
-    def client(self, service: str) -> Any:
-        """Return a client of the cloud that no fault meets."""
-        return boto3.client(
-            service,
-            endpoint_url=f"http://127.0.0.1:{self._port}",
-            region_name="us-east-1",
-            aws_access_key_id="MACHINES",
-            aws_secret_access_key="x",
-        )
-
     def start(self, *words: str, cwd: Path | None = None) -> Command:
         """Start a command of raysent; without a terminal."""
-        return Command(self, words, cwd or self.work)
+        return self.lab.start(Command(self, words, cwd or self.work))
 
     def sweep(self, run: str, *more: str) -> Command:
         """Start a sweep on the cluster."""
         options = ("--cluster", "cluster.yaml", "--budget", "3usd", "--yes", "--run", run)
         return self.start("sweep", "space.yaml", *options, *more)
 
-    def fault(self, *faults: dict[str, Any]) -> None:
-        """Let the cloud fail like this from now on; nothing, to be well again."""
-        new = self.folder / "faults.new"
-        new.write_text(json.dumps(faults))
-        new.replace(self.folder / "faults.json")
+    def fault(self, *faults: dict[str, Any], who: Sequence[str] = ("command",)) -> None:
+        """Let the cloud fail like this for the command, the head or both from now on; nothing, to be well again."""
+        own = [{"who": f"{role}-{self.name}", **fault} for role in who for fault in faults]
+        self.lab.set_faults(self.name, own)
 
     def instances(self) -> list[dict[str, Any]]:
-        """Return what the cloud lists, the ended ones too."""
-        pages = self.client("ec2").describe_instances()["Reservations"]
-        return [one for page in pages for one in page["Instances"]]
+        """Return what the cloud lists of the cluster, the ended ones too."""
+        return self.lab.instances(self.name)
 
-    def alive(self) -> list[str]:
-        """Return the machines that the cloud bills."""
+    def alive(self, kind: str = "") -> list[str]:
+        """Return the machines of the cluster that the cloud bills: all, or the head, or the workers."""
         return [
-            one["InstanceId"]
-            for one in self.instances()
-            if one["State"]["Name"] in ("pending", "running")
+            instance["InstanceId"]
+            for instance in self.instances()
+            if instance["State"]["Name"] in ALIVE and kind in ("", kind_of(instance))
+        ]
+
+    def machine_files(self, pattern: str) -> list[Path]:
+        """Return files on the cluster's machines."""
+        return [
+            path
+            for instance in self.instances()
+            for path in (self.lab.folder / "machines" / instance["InstanceId"]).glob(pattern)
         ]
 
     def launch_idle(self, kind: str, *, sweep: str) -> str:
         """Launch a machine as somebody else's cluster has it, on which nothing runs."""
-        tags = {"raysent-cluster": "lab", "ray-node-type": kind, "raysent-sweep": sweep}
+        tags = {"raysent-cluster": self.name, "ray-node-type": kind, "raysent-sweep": sweep}
         pairs = [{"Key": key, "Value": value} for key, value in (tags | {"lab-idle": "1"}).items()]
-        started = self.client("ec2").run_instances(
+        started = self.lab.client("ec2").run_instances(
             ImageId="ami-12c6146b",
             MinCount=1,
             MaxCount=1,
@@ -150,25 +227,17 @@ class Lab:
         )
         return str(started["Instances"][0]["InstanceId"])
 
-    def calls(self, action: str) -> list[list[Any]]:
-        """Return the calls of an action: time, who, action, instance type, code of its refusal."""
-        lines = (self.folder / "calls.log").read_text().splitlines()
-        return [call for call in map(json.loads, lines) if call[2] == action]
-
-    def seconds_billed(self, name: str) -> float:
-        """Return how long a machine ran, by the machines' own log."""
-        lines = (self.folder / "machines.log").read_text().splitlines()
-        times = [event[0] for event in map(json.loads, lines) if event[2] == name]
-        return float(times[1] - times[0]) if len(times) > 1 else time.time() - float(times[0])
+    def calls(self, action: str, who: str = "command") -> list[list[Any]]:
+        """Return the calls of an action: time, who, action, instance type, code of its refusal or `waits`."""
+        lines = (self.lab.folder / "calls.log").read_text().splitlines()
+        key = f"{who.upper()}-{self.name}"
+        return [call for call in map(json.loads, lines) if call[1:3] == [key, action]]
 
     def objects(self, prefix: str) -> list[str]:
         """Return the keys of the bucket below a prefix."""
-        pages = (
-            self.client("s3")
-            .get_paginator("list_objects_v2")
-            .paginate(Bucket=BUCKET, Prefix=prefix)
-        )
-        return [item["Key"] for page in pages for item in page.get("Contents", [])]
+        paginator = self.lab.client("s3").get_paginator("list_objects_v2")
+        pages = paginator.paginate(Bucket=BUCKET, Prefix=prefix)
+        return [stored["Key"] for page in pages for stored in page.get("Contents", [])]
 
     def remote(self, run: str) -> str:
         """Return the key of a run in the bucket; empty before it is named."""
@@ -177,23 +246,23 @@ class Lab:
             return str(json.loads(path.read_text())["remote"]).removeprefix(f"s3://{BUCKET}/")
         return ""
 
-    def events(self, run: str) -> list[str]:
-        """Return the lines of the journal of a run, as they are stored."""
-        remote = self.remote(run)
+    def events(self, remote: str) -> list[dict[str, Any]]:
+        """Return the journal of a run, as it is stored."""
         keys = self.objects(f"{remote}/journal.jsonl/") if remote else []
-        client = self.client("s3")
-        return [
+        client = self.lab.client("s3")
+        texts = [
             client.get_object(Bucket=BUCKET, Key=key)["Body"].read().decode()
             for key in sorted(keys)
         ]
+        lines = [json.loads(line) for text in texts for line in text.splitlines() if line]
+        return [event for line in lines for event in line.get("entries", [line])]
 
-    def job(self, run: str) -> dict[str, Any]:
+    def job(self, remote: str) -> dict[str, Any]:
         """Return the record of a run's job; empty before it is submitted."""
-        remote = self.remote(run)
         if not remote or f"{remote}/job.json" not in self.objects(f"{remote}/job.json"):
             return {}
-        body = self.client("s3").get_object(Bucket=BUCKET, Key=f"{remote}/job.json")["Body"].read()
-        values: dict[str, Any] = json.loads(body)
+        stored = self.lab.client("s3").get_object(Bucket=BUCKET, Key=f"{remote}/job.json")
+        values: dict[str, Any] = json.loads(stored["Body"].read())
         return values
 
 
@@ -204,14 +273,14 @@ class Command:
         process: Its process.
     """
 
-    def __init__(self, lab: Lab, words: Sequence[str], cwd: Path) -> None:
+    def __init__(self, desk: Desk, words: Sequence[str], cwd: Path) -> None:
         """Start it."""
-        self._log = lab.folder / f"command-{time.time_ns()}.log"
+        self._log = desk.work.parent / f"command-{time.time_ns()}.log"
         with self._log.open("wb") as stream:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "raysent", *words],
                 cwd=cwd,
-                env=lab.environment,
+                env=desk.environment,
                 stdin=subprocess.DEVNULL,
                 stdout=stream,
                 stderr=subprocess.STDOUT,
@@ -229,19 +298,29 @@ class Command:
         except subprocess.TimeoutExpired:
             raise AssertionError(f"has not ended:\n{self.text[-3000:]}") from None
 
+    def interrupt(self) -> None:
+        """Interrupt it, as Ctrl-C does."""
+        self.process.send_signal(signal.SIGINT)
+
     def kill(self) -> None:
         """Kill it, as lack of memory does."""
         self.process.kill()
         self.process.wait()
 
 
-def cluster_text() -> str:
+def kind_of(instance: dict[str, Any]) -> str:
+    """Return whether an instance is a head or a worker."""
+    tags = {tag["Key"]: tag["Value"] for tag in instance["Tags"]}
+    return "head" if tags.get("ray-node-type") == "head" else "worker"
+
+
+def cluster_text(name: str) -> str:
     """Return the shipped cluster file with small machines, and without the lines of pip and apt."""
     text = _SHIPPED.read_text(encoding="utf-8")
     for old, new in (
-        ('"raysent-{{ user }}"', "lab"),
+        ('"raysent-{{ user }}"', name),
         ("max_workers: 8\n\nmetadata", "max_workers: 2\n\nmetadata"),
-        ("s3://my-bucket/raysent", f"s3://{BUCKET}/raysent"),
+        ("s3://my-bucket/raysent", f"s3://{BUCKET}/{name}"),
         ("operator: auto", "operator: 203.0.113.7/32"),
         ("{CPU: 4, GPU: 1}", "{CPU: 1}"),
         ("g6.xlarge", "c6i.xlarge"),
@@ -257,14 +336,16 @@ def cluster_text() -> str:
     return re.sub(r"image: /aws\S+", "image: ami-12c6146b", text)
 
 
-def wait_for(condition: Callable[[], Any], *, within_s: float, what: str) -> None:
+def wait_for(
+    condition: Callable[[], Any], *, within_s: float, what: str, every_s: float = 0.5
+) -> None:
     """Wait until a condition holds."""
     until = time.monotonic() + within_s
     while time.monotonic() < until:
         with suppress(OSError):
             if condition():
                 return
-        time.sleep(0.5)
+        time.sleep(every_s)
     raise AssertionError(f"{what}: not within {within_s:.0f} s")
 
 
@@ -286,6 +367,7 @@ def cloud_lab(folder: Path) -> Iterator[Lab]:
                 lab.client("s3").create_bucket(Bucket=BUCKET)
         yield lab
     finally:
+        lab.close()
         for process in reversed(processes):
             process.terminate()
             try:
@@ -293,7 +375,8 @@ def cloud_lab(folder: Path) -> Iterator[Lab]:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
-        shutil.rmtree(folder, ignore_errors=True)
+        if not KEPT_FOLDER:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _answers(port: int) -> bool:

@@ -2,14 +2,16 @@
 
     python lab_cloud.py FOLDER PORT
 
-FOLDER/faults.json is a list of faults: {"action": "RunInstances", "code": "RequestLimitExceeded", "who": "head",
-"types": [...], "delay_s": 60}. `action` may end with `*`; without a code the request is only delayed.
+FOLDER/faults.json is a list of faults: {"action": "RunInstances", "code": "RequestLimitExceeded", "who": "head-lab",
+"types": [...], "delay_s": 60, "younger_than_s": 30}. `action` may end with `*`; without a code the request is only
+delayed, or its list lacks the machines that were launched just before. `who` is the start of the key of the caller.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import datetime
 import io
 import json
 import re
@@ -17,6 +19,7 @@ import sys
 import threading
 import time
 import urllib.parse
+import xml.etree.ElementTree as ET
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -58,7 +61,12 @@ class Cloud:
         for fault in self._faults():
             if not _matches(fault, action=action, who=key.lower(), instance_type=instance_type):
                 continue
-            time.sleep(fault.get("delay_s", 0))
+            if fault.get("delay_s"):
+                self._note(key, action, instance_type, "waits")
+                time.sleep(fault["delay_s"])
+            if "younger_than_s" in fault:
+                self._note(key, action, instance_type, "stale")
+                return self._stale(environ, start, fault["younger_than_s"])
             if fault.get("code"):
                 self._note(key, action, instance_type, fault["code"])
                 text = _FORMS.get(service, _FORMS["iam" if service == "sts" else ""])
@@ -71,6 +79,17 @@ class Cloud:
         answered: Iterable[bytes] = self._moto(environ, start)
         return answered
 
+    def _stale(
+        self, environ: dict[str, Any], start: Callable[..., Any], younger_than_s: float
+    ) -> Iterable[bytes]:
+        """Answer a request for a list as it was a while ago."""
+        answered: list[Any] = []
+        body = b"".join(self._moto(environ, lambda *head: answered.extend(head)))
+        body = without_young(body, younger_than_s)
+        headers = [pair for pair in answered[1] if pair[0].lower() != "content-length"]
+        start(answered[0], [*headers, ("Content-Length", str(len(body)))])
+        return [body]
+
     def _faults(self) -> list[dict[str, Any]]:
         with contextlib.suppress(OSError, ValueError):
             found: list[dict[str, Any]] = json.loads((FOLDER / "faults.json").read_text())
@@ -79,6 +98,19 @@ class Cloud:
 
     def _note(self, *values: str) -> None:
         self._calls.write(json.dumps([round(time.time(), 2), *values]) + "\n")
+
+
+def without_young(body: bytes, younger_than_s: float) -> bytes:
+    """Return a list of EC2's machines without those that were launched in the last seconds."""
+    now = datetime.datetime.now(datetime.UTC)
+    root = ET.fromstring(body)
+    for reservations in root.iterfind("{*}reservationSet"):
+        for reservation in list(reservations):
+            launched = reservation.findtext("{*}instancesSet/{*}item/{*}launchTime") or ""
+            age_s = (now - datetime.datetime.fromisoformat(launched)).total_seconds()
+            if age_s < younger_than_s:
+                reservations.remove(reservation)
+    return ET.tostring(root)
 
 
 def _matches(fault: dict[str, Any], *, action: str, who: str, instance_type: str) -> bool:

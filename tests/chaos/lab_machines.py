@@ -71,7 +71,8 @@ class Host:
         (self.folder / "home" / "venv").symlink_to(sys.prefix)
         (self.folder / "userdata").write_bytes(user_data)
         address, name = instance["PrivateIpAddress"], instance["InstanceId"]
-        is_head = _tags(instance).get("ray-node-type") == "head"
+        tags = _tags(instance)
+        role = "HEAD" if tags.get("ray-node-type") == "head" else "WORKER"
         script = _START.format(
             host=address.replace(".", "-"),
             folder=self.folder,
@@ -89,7 +90,7 @@ class Host:
             **{"LAB_FOLDER": str(FOLDER), "LAB_MACHINE": name, "LAB_SPEED": str(SPEED)},
             "PYTHONPATH": str(FOLDER / "site"),
             "AWS_ENDPOINT_URL": "http://127.0.0.1:5555",
-            "AWS_ACCESS_KEY_ID": "HEAD" if is_head else "WORKER",
+            "AWS_ACCESS_KEY_ID": f"{role}-{tags.get('raysent-cluster', '')}",
             "AWS_SECRET_ACCESS_KEY": "x",
             "AWS_DEFAULT_REGION": "us-east-1",
             "AWS_EC2_METADATA_SERVICE_ENDPOINT": "http://127.0.0.1:5556",

@@ -6,10 +6,13 @@ import os
 import socket
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 LAB = Path(os.environ["LAB_FOLDER"])
 WITH_VALUE = ("-i", "-o", "-p", "-l")
+# More than a question to the job interface has: the files of a job.
+MANY_BYTES = 100_000
 
 
 def read_arguments(words: list[str]) -> tuple[str, list[str], list[str]]:
@@ -46,14 +49,33 @@ def connect(name: str, **request: object) -> socket.socket:
     return link
 
 
-def pump(source: socket.socket, target: socket.socket) -> None:
+def pump(
+    source: socket.socket, target: socket.socket, seen: Callable[[bytes], object] = bool
+) -> None:
     """Copy bytes until one side closes."""
     with contextlib.suppress(OSError):
-        while data := source.recv(65536):
-            target.sendall(data)
+        while chunk := source.recv(65536):
+            seen(chunk)
+            target.sendall(chunk)
     for end in (source, target):
         with contextlib.suppress(OSError):
             end.shutdown(socket.SHUT_RDWR)
+
+
+class Sent:
+    """What went through a connection; a file says that much of it was answered."""
+
+    def __init__(self, path: Path) -> None:
+        self.num_bytes, self.path = 0, path
+
+    def count(self, chunk: bytes) -> None:
+        """Count bytes on their way to the machine."""
+        self.num_bytes += len(chunk)
+
+    def answered(self, _: bytes) -> None:
+        """Note an answer of the machine."""
+        if self.num_bytes > MANY_BYTES:
+            self.path.touch()
 
 
 def forward(name: str, local: int, remote: int) -> None:
@@ -66,7 +88,8 @@ def forward(name: str, local: int, remote: int) -> None:
         except OSError:
             here.close()
             continue
-        for ends in ((here, there), (there, here)):
+        sent = Sent(LAB / "machines" / name / "files_sent")
+        for ends in ((here, there, sent.count), (there, here, sent.answered)):
             threading.Thread(target=pump, args=ends, daemon=True).start()
 
 
