@@ -213,7 +213,7 @@ def test_refusals_are_one_line(place, tmp_path):
     """A time, a folder without a model, too few documents, a model that no objective trains, a file as the folder."""
     with pytest.raises(ConfigError, match=r"^time: a duration must look like"):
         adapted(place, tmp_path / "out", time="soon")
-    with pytest.raises(ArtifactError, match="no folder of a training or of a transformer"):
+    with pytest.raises(ArtifactError, match="no training and no pretrained encoder"):
         raysent.adapt(tmp_path, corpus=place / "text.txt", progress=False)
     with pytest.raises(
         DataError, match=r"^corpus: must have two held-out documents of 60 sentences.*name tasks"

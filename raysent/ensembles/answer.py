@@ -100,6 +100,7 @@ class Answer(StrictModel):
         num_chosen: The number of rows that chose.
         num_fitted: The number of labelled rows that fitted what is saved, the rows that tested among them; None where
             these were left out.
+        kept: A line for each pretrained encoder that it needs: how it is kept, and its size.
         candidates: All that was scored, by falling validation score; last what fewer rows can score, as it learned from
             the others.
     """
@@ -117,6 +118,7 @@ class Answer(StrictModel):
     gain: BootstrapEstimate | None = None
     num_chosen: int | None = None
     num_fitted: int | None = None
+    kept: tuple[str, ...] = ()
 
     @property
     def answer(self) -> Candidate:
@@ -234,7 +236,8 @@ def answer_lines(answers: Sequence[tuple[Path, Answer]]) -> list[str]:
         lines += (
             [LEARNED_NOTE] if any(one.learned for one in (found.answer, *found.simpler)) else []
         )
-    return [*lines, "      ".join(commands(*answers[0]))] if answers else []
+    lines += ["      ".join(commands(*answers[0]))] if answers else []
+    return [*lines, *dict.fromkeys(line for _, found in answers for line in found.kept)]
 
 
 def commands(folder: Path, answer: Answer) -> list[str]:
@@ -269,7 +272,10 @@ def answer_card(folder: Path, answer: Answer) -> str:
         f"| model | validation | test {answer.metric_text} | the answer is above by |\n|---|---|---|---|\n"
         + "\n".join(rows),
         *([LEARNED_NOTE] if any(one.learned for one in (answer.answer, *answer.simpler)) else []),
-        "The folder holds all that it needs and can be copied.",
+        *answer.kept,
+        "The folder holds all else that it needs and can be copied."
+        if any("by its name" in line for line in answer.kept)
+        else "The folder holds all that it needs and can be copied.",
     ]
     return "\n\n".join(lines) + "\n"
 

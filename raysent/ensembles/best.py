@@ -43,6 +43,7 @@ from raysent.ensembles.answer import (
 )
 from raysent.ensembles.combining import Members, ensemble_result
 from raysent.ensembles.cross_fitting import held_out
+from raysent.ensembles.kept import copied, kept, kept_lines
 from raysent.ensembles.methods import ANSWER, fit
 from raysent.ensembles.pools import LOWEST_FEATURE
 from raysent.ensembles.predictions import MemberPredictions, as_predictions
@@ -58,24 +59,21 @@ from raysent.ensembles.task_ensemble import compatible, fold_predictions, num_fi
 from raysent.evaluation.baselines import LEXICAL, is_free, is_pretrained, worth_elsewhere
 from raysent.evaluation.bootstrap import BootstrapEstimate, Resamples, interval_of
 from raysent.evaluation.evaluate import Evaluator
-from raysent.evaluation.members import Member, Model, expand, model_key
+from raysent.evaluation.members import Member, Model, expand
 from raysent.evaluation.probes.results import FoldResult
 from raysent.evaluation.records import Record, record_folder, write_record
 from raysent.evaluation.refit import NUM_FITTED
 from raysent.evaluation.targets import Float64, Targets
 from raysent.evaluation.task import Task
-from raysent.models import SentenceModel
-from raysent.models import load as load_model
 from raysent.models.known import reads_language
 from raysent.models.schemes import split_path
-from raysent.storage import path_below, read_json, remove_folder, write_json, write_text
+from raysent.storage import path_below, remove_folder, write_text
 from raysent.storage.layout import (
     BEST_FOLDER,
     CARD_FILE,
     ENCODER_FOLDER,
     EVALUATION_FOLDER,
     MEMBERS_FOLDER,
-    RUN_FILE,
 )
 
 Prefer = Literal["speed", "size"]
@@ -121,6 +119,22 @@ class Fitted:
         )
 
 
+@dataclass(frozen=True)
+class Keeping:
+    """How an answer is saved.
+
+    Attributes:
+        refits: Whether it is fitted on every labelled row, the rows that tested among them; see `refit`.
+        copies_hub: Whether pretrained encoders of the hub are copied, which are kept by name and commit else.
+    """
+
+    refits: bool = False
+    copies_hub: bool = False
+
+
+_AS_SCORED = Keeping()
+
+
 def save_best(
     models: Sequence[Model],
     evaluator: Evaluator,
@@ -130,7 +144,7 @@ def save_best(
     baselines: bool = True,
     pretrained: Sequence[str] = (),
     prefer: Prefer | None = None,
-    refits: bool = False,
+    keeping: Keeping = _AS_SCORED,
 ) -> list[EnsembleResult]:
     """Choose the model to take on each task, and the best with vectors, and save them into a run's folder.
 
@@ -142,7 +156,7 @@ def save_best(
         baselines: Whether those that cost something take part; free ones always do.
         pretrained: Pretrained encoders that take part, as arguments of `load`.
         prefer: Takes the cheapest candidate within one standard error of what is taken else: the fastest, or smallest.
-        refits: Whether what is saved is fitted on every labelled row, the rows that tested among them; see `refit`.
+        keeping: How what is chosen is saved.
 
     Returns:
         What was saved for each task.
@@ -169,8 +183,11 @@ def save_best(
         if num_tasks > 1:
             folder = path_below(folder, task)
         unfit = unread(of_task, languages.get(task))
-        last_fit = partial(evaluator.refitted, tasks=chosen_tasks) if refits else _as_scored
-        saved.append(_save(folder, of_task, trials, prefer, unfit=unfit, last_fit=last_fit))
+        last_fit = partial(evaluator.refitted, tasks=chosen_tasks) if keeping.refits else _as_scored
+        keep = partial(kept, members_folder=folder / MEMBERS_FOLDER, copies_hub=keeping.copies_hub)
+        saved.append(
+            _save(folder, of_task, trials, prefer, unfit=unfit, last_fit=last_fit, keep=keep)
+        )
     save_encoder(run, records)
     return saved
 
@@ -213,6 +230,7 @@ def _save(
     *,
     unfit: Collection[str],
     last_fit: Callable[[Member, Record], Record],
+    keep: Callable[[Member], Member],
 ) -> EnsembleResult:
     members = list(records)
     costs = [member_cost(one, [record]) for one, record in records.items()]
@@ -228,23 +246,24 @@ def _save(
         candidates, list(records.values()), members, worth=worth, trials=trials, prefer=prefer
     )
     needed = [one for one in members if one.name in answer.answer.members]
-    kept: dict[Member, Sequence[Record]] = {}
+    kept_members: dict[Member, Sequence[Record]] = {}
     num_fitted_rows = []
     for member in sorted(needed, key=lambda one: -records[one].validation):
         record = last_fit(member, records[member])
         num_fitted_rows.append(record.about.get(NUM_FITTED))
         _write_record(folder, member, record)
-        kept[copied(member, folder / MEMBERS_FOLDER / member.folder)] = [record]
+        kept_members[keep(member)] = [record]
     if answer.answer.method != MAJORITY and None not in num_fitted_rows:
         answer = answer.model_copy(update={"num_fitted": num_fitted_rows[0]})
     known = {one.name: cost for one, cost in zip(members, costs, strict=True) if one in needed}
+    answer = answer.model_copy(update={"kept": kept_lines(kept_members, folder)})
     worth_of = dict(zip([one.name for one in members], worth, strict=True))
     result = ensemble_result(
         folder,
-        kept,
+        kept_members,
         method=answer.answer.method,
         costs=known,
-        worth=[worth_of[one.name] for one in kept],
+        worth=[worth_of[one.name] for one in kept_members],
     )
     result = result.model_copy(update={"answer": answer})
     write_text(folder / CARD_FILE, answer_card(folder, answer))
@@ -260,20 +279,6 @@ def _as_scored(member: Member, record: Record) -> Record:
 
 def _write_record(folder: Path, member: Member, record: Record) -> None:
     write_record(record_folder(folder / EVALUATION_FOLDER / member.folder, record.protocol), record)
-
-
-def copied(member: Member, folder: Path) -> Member:
-    """Return a member with a copy of its model in a folder; one that a name alone determines, or pretrained, itself."""
-    if split_path(member.path)[1] is None:
-        return member
-    model = load_model(member.path)
-    if not isinstance(model, SentenceModel):
-        return member
-    model.save(folder)
-    settings = Path(member.path) / RUN_FILE
-    if settings.is_file():  # a training's: what it was trained on
-        write_json(folder / RUN_FILE, read_json(settings))
-    return replace(member, path=str(folder), key=model_key(str(folder)))
 
 
 def groups_of(

@@ -7,14 +7,16 @@ taken; queries of test judge it, and by how much it is above the others.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 from raysent.config import StrictModel
 from raysent.ensembles.answer import Answer, Candidate, answer_card
-from raysent.ensembles.best import ALONE, copied
+from raysent.ensembles.best import ALONE
+from raysent.ensembles.kept import kept, kept_lines
 from raysent.ensembles.result import read_result
 from raysent.errors import ArtifactError, ConfigError
 from raysent.evaluation.evaluate import Evaluator
@@ -134,7 +136,13 @@ def _read(folder: Path) -> FusionResult:
 
 
 def save_fusion(
-    models: Sequence[Model], task: Task, evaluator: Evaluator, *, folder: Path, copies: bool = False
+    models: Sequence[Model],
+    task: Task,
+    evaluator: Evaluator,
+    *,
+    folder: Path,
+    copies: bool = False,
+    copies_hub: bool = False,
 ) -> FusionResult:
     """Choose how encoders and words rank the passages of a task, and save it into a folder.
 
@@ -143,7 +151,8 @@ def save_fusion(
         task: A task with queries.
         evaluator: Makes their rankings, or reads them; one that divides.
         folder: The folder to write.
-        copies: Whether trained models are copied into the folder, so that it can be moved alone.
+        copies: Whether models are copied into the folder, so that it can be moved alone; see `kept`.
+        copies_hub: Whether pretrained encoders of the hub are copied too.
 
     Raises:
         ConfigError: If no encoder is named, or bm25s is not installed.
@@ -191,7 +200,8 @@ def save_fusion(
     add(best[0], None, fuse(vectors, words))
     if 0 < weight < 1:
         add(best[0], weight, fuse(vectors, words, weight=weight), 100 * held_out)
-    result = _result(scored, found, data, folder, copies=copies)
+    keep = partial(kept, members_folder=folder / MEMBERS_FOLDER, copies_hub=copies_hub)
+    result = _result(scored, found, data, folder, keep=keep if copies else None)
     if copies:
         write_text(folder / CARD_FILE, answer_card(folder, result.answer))
     write_json(folder / FUSION_FILE, {"kind": _KIND, **result.model_dump(mode="json")})
@@ -214,7 +224,7 @@ def _result(
     data: RetrievalData,
     folder: Path,
     *,
-    copies: bool,
+    keep: Callable[[Member], Member] | None,
 ) -> FusionResult:
     ordered = sorted(scored, key=lambda one: -_on_dev(one[2]))
     members, weight, _ = ordered[0]
@@ -246,11 +256,13 @@ def _result(
         over_majority=None,
         candidates=tuple(candidates),
     )
-    kept = [copied(one, folder / MEMBERS_FOLDER / one.folder) if copies else one for one in members]
+    kept_members = [one if keep is None else keep(one) for one in members]
+    if keep is not None:
+        answer = answer.model_copy(update={"kept": kept_lines(kept_members, folder)})
     return FusionResult(
-        members=tuple(one.name for one in kept),
-        paths={one.name: saved_path(one.path, folder) for one in kept},
-        keys={one.name: one.key for one in kept},
+        members=tuple(one.name for one in kept_members),
+        paths={one.name: saved_path(one.path, folder) for one in kept_members},
+        keys={one.name: one.key for one in kept_members},
         word_weight=weight,
         answer=answer,
     )

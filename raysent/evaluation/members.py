@@ -15,7 +15,7 @@ from uuid import uuid4
 from raysent.errors import ArtifactError, ConfigError, RaysentError
 from raysent.models import TENSORS_FILE, member_folders
 from raysent.models.files import read_record, verify_files
-from raysent.models.known import is_encoder_name, pinned_name
+from raysent.models.known import is_encoder_name, other_folder, pinned_name
 from raysent.models.schemes import (
     find_scheme,
     is_scheme_name,
@@ -133,7 +133,18 @@ def model_key(path: str) -> str:
 
 def load_saved(path: str, key: str) -> SentenceEncoder | None:
     """Return a model that was saved by name and key, reading as it did then; None where its content is another."""
+    path = _same_here(path, key)
     return load(path) if model_key(path) == key else load_earlier(path, key)
+
+
+def _same_here(path: str, key: str) -> str:
+    """Return the path of an encoder of the hub on this machine, where its cache lacks the commit; else the path."""
+    scheme, name = split_path(path)
+    folder = other_folder(name) if scheme and name is not None else None
+    if folder is None:
+        return path
+    local = f"{scheme}{folder}"
+    return local if model_key(local) == key else path
 
 
 def model_folder(path: Path) -> Path | None:
@@ -230,6 +241,7 @@ def load_shared(name: str, key: str) -> tuple[str, SentenceEncoder]:
     scheme, place = split_path(name)
     try:
         path = name if place is None else scheme + str(open_folder(place))
+        path = _same_here(path, key)
         is_same = model_key(path) == key
         encoder = load(path)
     except RaysentError as error:

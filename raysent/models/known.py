@@ -17,17 +17,18 @@ import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import pydantic
 
 from raysent.config import StrictModel, read_yaml, validate
 from raysent.errors import ArtifactError, ConfigError
+from raysent.models import hub
 from raysent.platforms import expanded
 from raysent.storage import cache_folder, file_sha256, open_folder, read_json, write_json
 
@@ -38,18 +39,12 @@ LARGE_MEGABYTES = 500
 _KNOWN_FILE = Path(__file__).parent / "known.yaml"
 _RECORDED_FILE = "encoders.json"
 _WEIGHTS_FILE = "model.safetensors"
-# Files that say what a folder is; each kind of model has at least one.
-_DESCRIPTIONS = ("modules.json", "config.json")
 _HUB_NAME = re.compile(r"(?P<name>[A-Za-z0-9][\w.-]*/[\w.-]+)(?:@(?P<revision>[\w./-]+))?")
 _SHORT_NAME = re.compile(r"(?P<name>[A-Za-z0-9][\w.-]*)(?:@(?P<revision>[\w./-]+))?")
 # Whose models are named without their owner by nearly everyone.
 _USUAL_OWNER = "sentence-transformers"
-# What describes a model, and weights of other libraries, in the hub's patterns.
-_DESCRIPTION_PATTERNS = ["*.json", "*.txt", "*.model", "README.md"]
-_OTHER_WEIGHTS = ["*.h5", "*.msgpack", "*.onnx", "*.onnx_data", "*.ot", "onnx/*", "openvino/*"]
-# How long the hub may take to say whether it answers at all.
-_ANSWER_S = 5.0
-
+# What names an encoder that is read as it is, where models of other kinds are named too.
+PRETRAINED_SCHEMES = ("st:", "hf:")
 Say = Callable[[str], object]
 
 
@@ -146,9 +141,9 @@ def find_known(name: str) -> KnownEncoder | None:
 
 def is_encoder_folder(folder: Path) -> bool:
     """Return whether a folder holds a model of sentence-transformers or of transformers."""
-    if (folder / _DESCRIPTIONS[0]).is_file():
+    if (folder / hub.MODULES_FILE).is_file():
         return True
-    config = folder / _DESCRIPTIONS[1]
+    config = folder / hub.CONFIG_FILE
     if not config.is_file():
         return False
     values = read_json(config)
@@ -174,7 +169,8 @@ def find_encoder(
     """Return where the files of an encoder are; those of the hub that are not here are downloaded.
 
     Args:
-        name: A folder, also ``s3://``; a name of the hub, `owner/name`, also with ``@revision``; or a short name.
+        name: A folder, also ``s3://``; a name of the hub, `owner/name`, also with ``@revision``; or a short name; with
+            ``st:`` or ``hf:`` before it or without.
         revision: Branch, tag or commit of the hub, where the name has none.
         has_weights: Whether its weights are needed, or only what describes it.
         may_download: Whether the hub is asked; False for what has to be here.
@@ -184,6 +180,9 @@ def find_encoder(
         ArtifactError: If there is no such folder, and the hub gives none.
     """
     folder = _named_folder(name)
+    if folder is None and name.startswith(PRETRAINED_SCHEMES):
+        name = name.partition(":")[2]
+        folder = _named_folder(name)
     if folder is not None:
         return EncoderFiles(name, folder.resolve(), known=None)
     known = find_known(name)
@@ -191,17 +190,29 @@ def find_encoder(
     if hub_name is None:
         raise _no_encoder(name, where, "no such folder")
     revision = revision or named_revision
-    cached = _in_cache(hub_name, revision, has_weights=has_weights)
+    # Whoever names a commit wants its files, whatever is known of others.
+    expected = known if revision is None else None
+    cached = _in_cache(hub_name, revision, has_weights=has_weights, known=known)
+    fault = None
     if cached is not None:
-        return EncoderFiles(hub_name, cached, _commit_of(cached), known)
-    if known is not None and revision is None:
-        local = _local_folder(known)
-        if local is not None:
-            return EncoderFiles(hub_name, local, known=known)
+        fault = _fault(cached, hub_name, expected, has_weights=has_weights)
+        if fault is None:
+            return EncoderFiles(hub_name, cached, hub.commit_of(cached), known)
+    local = None if expected is None else _local_folder(expected)
+    if local is not None:
+        return EncoderFiles(hub_name, local, known=known)
     if not may_download:
+        if fault is not None:
+            raise ArtifactError(f"{where}: {fault}")
         raise _no_encoder(name, where, "no such folder, and it is not on this machine")
-    downloaded = _downloaded(hub_name, revision, has_weights=has_weights, name=name, where=where)
-    return EncoderFiles(hub_name, downloaded, _commit_of(downloaded), known)
+    try:
+        downloaded = hub.download(hub_name, revision, has_weights=has_weights)
+    except hub.HubError as error:
+        if fault is not None:
+            raise ArtifactError(f"{where}: {fault}") from None
+        raise _no_encoder(name, where, f"no such folder, and the hub gives none: {error}") from None
+    files = _recorded_files(hub_name, downloaded, expected, where=where)
+    return replace(files, known=known)
 
 
 def pinned_name(name: str) -> str | None:
@@ -215,15 +226,32 @@ def pinned_name(name: str) -> str | None:
     try:
         files = find_encoder(name, has_weights=False, may_download=False)
     except ArtifactError:
-        return None
+        hub_name, revision = _on_hub(name, find_known(name))
+        return None if hub_name is None or revision is None else f"{hub_name}@{revision}"
     return files.name if files.revision is None else f"{files.name}@{files.revision}"
+
+
+def other_folder(name: str) -> Path | None:
+    """Return the folder of a known encoder that this machine has elsewhere than in the hub's cache, at no commit.
+
+    Args:
+        name: A name of the hub with a commit that its cache lacks. Whoever asks compares the files.
+    """
+    known = find_known(name)
+    hub_name, revision = _on_hub(name, known)
+    if known is None or hub_name is None or revision is None:
+        return None
+    if _named_folder(name) is not None or _in_cache(hub_name, revision, has_weights=True):
+        return None
+    files = find_local(known)
+    return None if files is None else files.folder
 
 
 def find_local(known: KnownEncoder) -> EncoderFiles | None:
     """Return where a known encoder's files are on this machine; None if they are not. Nothing is downloaded."""
-    cached = _in_cache(known.name, None, has_weights=True)
-    if cached is not None:
-        return EncoderFiles(known.name, cached, _commit_of(cached), known)
+    cached = _in_cache(known.name, None, has_weights=True, known=known)
+    if cached is not None and _fault(cached, known.name, known) is None:
+        return EncoderFiles(known.name, cached, hub.commit_of(cached), known)
     local = _local_folder(known)
     return None if local is None else EncoderFiles(known.name, local, known=known)
 
@@ -318,84 +346,69 @@ def quiet() -> Iterator[None]:
 # -- the hub -----------------------------------------------------------------------------------------------------------
 
 
-def _hub() -> Any:
-    """Return the hub's client, which comes with tokenizers; None where it is missing."""
-    return import_module("huggingface_hub") if find_spec("huggingface_hub") else None
-
-
-def _in_cache(name: str, revision: str | None, *, has_weights: bool) -> Path | None:
-    """Return the folder of the hub's cache that holds a model; None if it is not there whole."""
-    hub = _hub()
-    if hub is None:
-        return None
-    for described_by in _DESCRIPTIONS:
-        described = hub.try_to_load_from_cache(name, described_by, revision=revision)
-        if isinstance(described, str):
-            folder = Path(described).parent
-            return folder if not has_weights or _has_weights(folder) else None
-    return None
-
-
-def _has_weights(folder: Path) -> bool:
-    return any(folder.rglob("*.safetensors")) or any(folder.rglob("pytorch_model*.bin"))
-
-
-def _commit_of(folder: Path) -> str | None:
-    """Return the commit that a folder of the hub's cache is of; None for another folder."""
-    return folder.name if folder.parent.name == "snapshots" else None
-
-
-def hub_answers() -> bool:
-    """Return whether the hub can be asked: it is not switched off, and answers within a few seconds."""
-    hub = _hub()
-    if hub is None or hub.constants.HF_HUB_OFFLINE:
-        return False
-    try:
-        hub.utils.get_session().head(hub.constants.ENDPOINT, timeout=_ANSWER_S)
-    except Exception:  # of the client's HTTP library, which differs by version
-        return False
-    return True
-
-
 def download(known: KnownEncoder, *, say: Say) -> EncoderFiles:
-    """Download a known encoder from the hub, with a line before it, and check it against the hashes that are known.
+    """Download a known encoder that nobody named, with a line before it, and check it against what is known.
 
     Raises:
-        ArtifactError: If the hub does not give it whole, or gives other files than are known.
+        ArtifactError: If the hub does not give it whole, gives other files than are known, or more than
+            `LARGE_MEGABYTES`.
     """
-    say(f"downloading {known.summary} from the hub")
-    folder = _downloaded(
-        known.name, None, has_weights=True, name=known.name, where="--with", shows_progress=True
-    )
-    weights = folder / _WEIGHTS_FILE
-    if weights.is_file() and _WEIGHTS_FILE not in known.files:
-        _record_hash(known.name, file_sha256(weights), _commit_of(folder))
-    return EncoderFiles(known.name, folder, _commit_of(folder), known)
-
-
-def _downloaded(
-    hub_name: str,
-    revision: str | None,
-    *,
-    has_weights: bool,
-    name: str,
-    where: str,
-    shows_progress: bool = False,
-) -> Path:
-    hub = _hub()
-    if hub is None:
-        raise _no_encoder(name, where, "no such folder, and the hub's client is not installed")
-    patterns: dict[str, Any] = {"allow_patterns": _DESCRIPTION_PATTERNS}
-    if has_weights:
-        patterns = {"ignore_patterns": _OTHER_WEIGHTS}
     try:
-        if shows_progress:
-            return Path(hub.snapshot_download(hub_name, revision=revision, **patterns))
-        with quiet():
-            return Path(hub.snapshot_download(hub_name, revision=revision, **patterns))
-    except Exception as error:  # the client's errors, and those of its HTTP library
-        said = " ".join(str(error).split()) or type(error).__name__
-        raise _no_encoder(name, where, f"no such folder, and the hub gives none: {said}") from None
+        folder = hub.download(
+            known.name, None, has_weights=True, most_megabytes=LARGE_MEGABYTES, say=say
+        )
+    except hub.HubError as error:
+        raise ArtifactError(f"{known.short_name}: {error}") from None
+    return _recorded_files(known.name, folder, known, where="--with")
+
+
+def _recorded_files(
+    name: str, folder: Path, known: KnownEncoder | None, *, where: str
+) -> EncoderFiles:
+    """Return a folder of the hub's cache that was downloaded or completed; its hash and commit are kept."""
+    commit = hub.commit_of(folder)
+    fault = _fault(folder, name, known)
+    if fault is not None:
+        raise ArtifactError(f"{where}: {fault}")
+    weights = folder / _WEIGHTS_FILE
+    if known is not None and weights.is_file():
+        digest = _sha256(weights, weights.stat().st_mtime_ns)
+        if _recorded().get(known.name) != {"sha256": digest, "revision": commit or ""}:
+            _record_hash(known.name, digest, commit)
+    return EncoderFiles(name, folder, commit, known)
+
+
+def _in_cache(
+    name: str, revision: str | None, *, has_weights: bool, known: KnownEncoder | None = None
+) -> Path | None:
+    """Return the folder of the hub's cache that holds a model; None if it is not there whole."""
+    folder = hub.cached_folder(name, revision, has_weights=has_weights)
+    if folder is None or known is None:
+        return folder
+    # Other libraries read the transformer alone: without its modules it would have other vectors.
+    is_whole = known.is_static or (folder / hub.MODULES_FILE).is_file()
+    return folder if is_whole else None
+
+
+def _fault(
+    folder: Path, name: str, known: KnownEncoder | None, *, has_weights: bool = True
+) -> str | None:
+    """Return why files of the hub's cache are not those of a known encoder; None where nothing says so."""
+    if known is None:
+        return None
+    hashes = dict(known.files)
+    recorded = _recorded().get(known.name)
+    if not hashes and recorded is not None and recorded["revision"] == hub.commit_of(folder):
+        hashes[_WEIGHTS_FILE] = recorded["sha256"]
+    for file_name, digest in hashes.items():
+        path = folder / file_name
+        is_read = path.is_file() and (has_weights or file_name != _WEIGHTS_FILE)
+        if is_read and _sha256(path, path.stat().st_mtime_ns) != digest:
+            return (
+                f"{name}: {file_name} in {folder} is not the one that is known by its SHA-256, {digest[:12]}…; remove "
+                f"that folder, or take the files as they are by {name}@COMMIT"
+            )
+    return None
 
 
 # -- folders and packages that carry a known encoder -------------------------------------------------------------------

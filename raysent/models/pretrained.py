@@ -7,7 +7,7 @@ Code in such a folder runs only where it is trusted: inside `trust_remote_code()
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from pickle import UnpicklingError
@@ -17,16 +17,22 @@ import torch
 from torch import nn
 
 from raysent.errors import ArtifactError, ConfigError, RaysentError
+from raysent.models.hub import MODULES_FILE
 from raysent.models.known import EncoderFiles, find_encoder, quiet
 from raysent.reading import LFS_POINTER, LFS_REASON
-from raysent.storage import content_key, file_sha256
+from raysent.storage import content_key, file_sha256, read_json
 
 TRUST_VARIABLE = "RAYSENT_TRUST_REMOTE_CODE"
 
 # What vectors depend on; folders of other libraries' weights; and what is kept of a training beside the model.
-_MODEL_SUFFIXES = frozenset(
-    {".bin", ".json", ".model", ".npy", ".npz", ".py", ".safetensors", ".txt"}
-)
+_MODEL_SUFFIXES = frozenset({".bin", ".json", ".model", ".npy", ".npz", ".safetensors", ".txt"})
+# Code is read where the folder names some.
+_CODE_SUFFIX = ".py"
+# Settings of sentence-transformers, which name versions of libraries beside the prompts.
+_SETTINGS_FILE = "config_sentence_transformers.json"
+_SETTINGS_OF_VECTORS = ("prompts", "default_prompt_name")
+_LIBRARY = "sentence_transformers"
+_CONFIG_FILES = ("config.json", "tokenizer_config.json")
 _OTHER_FOLDERS = frozenset({"onnx", "openvino"})
 _RECORDS = frozenset(
     {"all_results.json", "data_config.json", "train_results.json", "trainer_state.json"}
@@ -93,9 +99,31 @@ def first_missing(name: str, keys: Iterable[str]) -> None:
         )
 
 
-def first_script(folder: Path) -> str | None:
-    """Return the name of a Python file in a folder; None if there is none."""
-    return min((file.name for file in folder.rglob("*.py")), default=None)
+def first_code(folder: Path) -> str | None:
+    """Return the first code of its own that a folder names, which its libraries would run; None if it names none.
+
+    A script beside a model that nothing names, such as that of its training, is never run.
+    """
+    modules = _json(folder / MODULES_FILE) if (folder / MODULES_FILE).is_file() else []
+    modules = [module for module in modules if isinstance(module, dict)]
+    for module in modules:
+        name = str(module.get("type", ""))
+        if not name.startswith(f"{_LIBRARY}."):
+            return name
+    inner_paths = ["", *(str(module.get("path") or "") for module in modules)]
+    for inner_path in dict.fromkeys(inner_paths):
+        for name in _CONFIG_FILES:
+            path = folder / inner_path / name
+            values = _json(path) if path.is_file() else {}
+            classes = values.get("auto_map") if isinstance(values, dict) else None
+            if isinstance(classes, dict) and classes:
+                return str(next(iter(classes.values())))
+    return None
+
+
+def _json(path: Path) -> Any:
+    values = read_json(path)
+    return values if isinstance(values, dict | list) else {}
 
 
 class PretrainedFolders:
@@ -134,7 +162,7 @@ class PretrainedFolders:
     def is_earlier_key(self, rest: str, key: str) -> bool:
         """Return whether earlier versions knew the folder by a key, which was one of all of its files."""
         folder = self.folder(rest)
-        earlier = _key_of(folder, _files(folder))
+        earlier = _key_of_all(folder)
         return key == (content_key(*self._keys, earlier) if self._keys else earlier)
 
     def num_bytes(self, rest: str) -> int:
@@ -143,23 +171,34 @@ class PretrainedFolders:
 
 
 def folder_key(folder: Path) -> str:
-    """Return a key of the names and contents of the files that a folder's vectors depend on."""
-    return _key_of(folder, model_files(folder))
+    """Return a key of the names and contents of what a folder's vectors depend on, wherever the folder is."""
+    parts: list[tuple[str, Any]] = []
+    for path in model_files(folder):
+        if path.name == _SETTINGS_FILE:
+            values = _json(path)
+            settings = {name: values.get(name) for name in _SETTINGS_OF_VECTORS}
+            parts += [(path.name, settings)] if any(settings.values()) else []
+        else:
+            parts.append((path.relative_to(folder).as_posix(), file_sha256(path)))
+    return content_key(*parts)
 
 
 def model_files(folder: Path) -> list[Path]:
     """Return the files of a folder that its vectors depend on: settings, tokenizer, modules, weights and code."""
-    found = [path for path in _files(folder) if _is_of_model(path.relative_to(folder))]
-    in_safetensors = {path.parent for path in found if path.suffix == ".safetensors"}
-    return [path for path in found if path.suffix != ".bin" or path.parent not in in_safetensors]
+    suffixes = _MODEL_SUFFIXES if first_code(folder) is None else _MODEL_SUFFIXES | {_CODE_SUFFIX}
+    paths = [path for path in _files(folder) if _is_of_model(path.relative_to(folder), suffixes)]
+    in_safetensors = {path.parent for path in paths if path.suffix == ".safetensors"}
+    return [path for path in paths if path.suffix != ".bin" or path.parent not in in_safetensors]
 
 
-def _is_of_model(path: Path) -> bool:
+def _is_of_model(path: Path, suffixes: Collection[str]) -> bool:
     is_elsewhere = any(part.startswith(".") or part in _OTHER_FOLDERS for part in path.parts)
-    return path.suffix in _MODEL_SUFFIXES and path.name not in _RECORDS and not is_elsewhere
+    return path.suffix in suffixes and path.name not in _RECORDS and not is_elsewhere
 
 
-def _key_of(folder: Path, paths: Iterable[Path]) -> str:
+def _key_of_all(folder: Path) -> str:
+    """Return the key by which earlier versions knew a folder: one of all of its files."""
+    paths = _files(folder)
     return content_key(*((str(path.relative_to(folder)), file_sha256(path)) for path in paths))
 
 

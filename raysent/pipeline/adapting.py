@@ -114,7 +114,8 @@ def adapt(  # noqa: PLR0913 - the options of the command
     interval. The same call with the same folder goes on where it was stopped.
 
     Args:
-        model: Folder of a training, a trial, or a transformer as transformers or sentence-transformers writes it.
+        model: Folder of a training or a trial; or a pretrained encoder: its folder, or a name such as
+            ``all-MiniLM-L6-v2`` or ``owner/name@revision``.
         corpus: Text to train on.
         tasks: Tasks that judge: names, own tables and task files, or `raysent.Task`; by default it is judged by which
             held-out document of the text a sentence is from.
@@ -137,7 +138,7 @@ def adapt(  # noqa: PLR0913 - the options of the command
     data_dir, folder = None if data is None else Path(data), run_folder_of(output, "adapt")
     _check_replaced(folder / ADAPTED_FOLDER)
     chosen = [] if tasks is None else resolve_tasks(tasks, data_dir, scorings=PROBED)
-    runs, left_out = _runs(open_folder(model), str(corpus), seed, set, has_tasks=bool(chosen))
+    runs, left_out = _runs(model, str(corpus), seed, set, has_tasks=bool(chosen))
     with ProgressLines(is_quiet=not progress) as bar:
         for config in runs.values():
             check_run(config, open_training_data(config, progress=bar))
@@ -238,9 +239,9 @@ def _sentence(
 
 
 def _runs(
-    place: Path, corpus: str, seed: int, values: Mapping[str, Any] | None, *, has_tasks: bool
+    model: str | Path, corpus: str, seed: int, values: Mapping[str, Any] | None, *, has_tasks: bool
 ) -> tuple[dict[str, RunConfig], dict[str, str]]:
-    start, kind, num_towers = start_of(place)
+    start, kind, num_towers = start_of(model)
     text = {"path": corpus, **({} if has_tasks else {"validation_fraction": _HELD_OUT})}
     training = {"batch_size": 128, "schedule": "linear", "num_reports": 2}
     start |= {
@@ -268,7 +269,7 @@ def _runs(
         return runs, left_out
     why = next(iter(left_out.values()))
     if values:  # raises where the model is the reason
-        _runs(place, corpus, seed, None, has_tasks=has_tasks)
+        _runs(model, corpus, seed, None, has_tasks=has_tasks)
         raise ConfigError(why)
     raise ConfigError(f"model: must be one that an objective can train; {why}")
 

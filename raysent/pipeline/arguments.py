@@ -24,7 +24,8 @@ from raysent.evaluation.task_files import OwnTask
 from raysent.evaluation.tasks import load_task, resolve_tasks
 from raysent.live import SweepView, is_submitted
 from raysent.models.files import read_record
-from raysent.models.schemes import missing_model
+from raysent.models.known import PRETRAINED_SCHEMES, find_encoder
+from raysent.models.schemes import missing_model, split_path, with_scheme
 from raysent.progress import messages
 from raysent.reproduction import read_paper
 from raysent.storage import atomic_write, cache_folder, content_key, open_folder, safe_name
@@ -467,31 +468,34 @@ def swept_space(
     return with_overrides(checked, overrides) if overrides else checked
 
 
-def is_transformer(place: Path) -> bool:
-    """Return whether a folder is as transformers or sentence-transformers writes it."""
-    return any((place / name).is_file() for name in ("config.json", "modules.json"))
+def start_of(model: str | Path) -> tuple[dict[str, Any], str, int]:
+    """Return the settings of a run that starts with a model, the type of its encoder, and its towers.
 
-
-def start_of(place: Path) -> tuple[dict[str, Any], str, int]:
-    """Return the settings of a run that starts with a model's folder, the type of its encoder, and its towers.
+    Args:
+        model: Folder of a training, or a pretrained encoder by its folder or name.
 
     Raises:
-        ArtifactError: If the folder holds no training and no transformer.
+        ArtifactError: If there is no such training and no such encoder.
     """
-    trained, kind, num_towers = model_folder(place), "pretrained", 1
-    start: dict[str, Any] = {"encoder": {"type": kind, "path": str(place), "dropout": _DROPOUT}}
-    if trained is not None:
-        known = read_record(trained).config
-        kind, num_towers = known.encoder.type, len(known.towers)
-        start = {
-            "initial": str(trained),
-            "encoder": {} if kind == "concat" else {"dropout": _DROPOUT},
-        }
-        if known.code is not None:  # what is trained has bits too, or is refused
-            start["code"] = known.code.model_dump(mode="json")
-    elif not is_transformer(place):
-        raise missing_model(place, "no folder of a training or of a transformer")
-    return start, kind, num_towers
+    name = with_scheme(str(model))
+    if name.startswith(PRETRAINED_SCHEMES):
+        path = split_path(name)[1] or ""
+        find_encoder(path, has_weights=False, where=name)
+        encoder = {"type": "pretrained", "path": path, "dropout": _DROPOUT}
+        return {"encoder": encoder}, "pretrained", 1
+    folder = open_folder(model)
+    trained = model_folder(folder)
+    if trained is None:
+        raise missing_model(folder, "no training and no pretrained encoder")
+    known = read_record(trained).config
+    kind = known.encoder.type
+    start: dict[str, Any] = {
+        "initial": str(trained),
+        "encoder": {} if kind == "concat" else {"dropout": _DROPOUT},
+    }
+    if known.code is not None:  # what is trained has bits too, or is refused
+        start["code"] = known.code.model_dump(mode="json")
+    return start, kind, len(known.towers)
 
 
 def take_along(space: SearchSpace, folder: Path) -> SearchSpace:

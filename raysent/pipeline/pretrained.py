@@ -16,12 +16,12 @@ from raysent.data.languages import language_of_texts
 from raysent.errors import ArtifactError, RaysentError
 from raysent.evaluation.task import VALIDATED, RetrievalData, Task, TaskData
 from raysent.models import load as load_model
+from raysent.models.hub import hub_answers
 from raysent.models.known import (
     LARGE_MEGABYTES,
     download,
     encoder_at_hand,
     find_local,
-    hub_answers,
     known_encoders,
     smallest_encoder,
 )

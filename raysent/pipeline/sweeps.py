@@ -22,6 +22,7 @@ from raysent.ensembles import (
     save_fusion,
     write_curves,
 )
+from raysent.ensembles.best import Keeping
 from raysent.ensembles.combining import combine
 from raysent.errors import BudgetError, ConfigError
 from raysent.evaluation.baselines import baselines_of
@@ -589,7 +590,9 @@ def _evaluate_best(
                         run=ended.folder,
                         prefer=evaluation.prefer,
                         pretrained=pretrained,
-                        refits=evaluation.refit,
+                        keeping=Keeping(
+                            refits=evaluation.refit, copies_hub=evaluation.copy_pretrained
+                        ),
                         **options_of,
                     )
                 _save_fusions(
@@ -597,6 +600,7 @@ def _evaluate_best(
                     [*members, *(evaluation.pretrained or ())],
                     [task for task in chosen if task not in probed],
                     evaluator,
+                    copies_hub=evaluation.copy_pretrained,
                 )
                 if options.get("labels"):
                     _write_label_curves(
@@ -664,7 +668,12 @@ def _tasks_of(folder: Path, options: Mapping[str, Any], data: Path | None) -> li
 
 
 def _save_fusions(
-    run: Path, members: Sequence[Path], tasks: Sequence[Task], evaluator: Evaluator
+    run: Path,
+    members: Sequence[Path],
+    tasks: Sequence[Task],
+    evaluator: Evaluator,
+    *,
+    copies_hub: bool,
 ) -> None:
     """Save what ranks passages on each task with queries as the model to take."""
     best = run / BEST_FOLDER
@@ -672,7 +681,7 @@ def _save_fusions(
     for task in tasks:
         folder = best if is_only else _answer_folder(best, task.name)
         remove_folder(folder, below=run)
-        save_fusion(members, task, evaluator, folder=folder, copies=True)
+        save_fusion(members, task, evaluator, folder=folder, copies=True, copies_hub=copies_hub)
 
 
 def _answer_folder(best: Path, task: str) -> Path:

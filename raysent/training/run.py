@@ -27,6 +27,7 @@ from raysent.models.codes import AnyCode
 from raysent.models.config import check_parts
 from raysent.models.encoders import AnyEncoder, encoders_in
 from raysent.models.files import read_record
+from raysent.models.known import PRETRAINED_SCHEMES
 from raysent.models.objectives import (
     OBJECTIVES,
     AnyObjective,
@@ -35,6 +36,7 @@ from raysent.models.objectives import (
     TargetBatches,
 )
 from raysent.models.postprocessing import PostprocessingConfig
+from raysent.models.schemes import split_path, with_scheme
 from raysent.storage import content_key, open_folder, read_json, write_json
 from raysent.storage.layout import RUN_FILE
 from raysent.training.labels import LabelsConfig
@@ -179,6 +181,11 @@ class RunConfig(StrictModel):
         changed = values.get("encoder") or {}
         if not isinstance(changed, dict) or "type" in changed:
             return values
+        name = with_scheme(values["initial"])
+        if name.startswith(PRETRAINED_SCHEMES):  # it is its own start
+            path = split_path(name)[1]
+            encoder = {"type": "pretrained", "path": path, **changed}
+            return {**values, "initial": None, "encoder": encoder}
         model = read_record(open_folder(values["initial"])).config
         own = {
             "encoder": model.encoder,

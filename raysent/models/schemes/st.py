@@ -37,8 +37,8 @@ from raysent.models.pretrained import (
     check_code,
     check_tokenizer,
     check_weights,
+    first_code,
     first_missing,
-    first_script,
     reading,
 )
 from raysent.models.sentence_encoder import Float32, JoinedEncoders, SentenceEncoder
@@ -83,7 +83,7 @@ def read_model(scheme: str, files: EncoderFiles, rest: str) -> SentenceEncoder:
         raise ConfigError(
             f"{scheme}:{rest}: needs sentence-transformers; install raysent[pretrained]"
         )
-    foreign_code = _foreign_code(files.folder)
+    foreign_code = first_code(files.folder)
     if foreign_code is None:
         try:
             return read_frozen(files)
@@ -93,20 +93,6 @@ def read_model(scheme: str, files: EncoderFiles, rest: str) -> SentenceEncoder:
             raise ArtifactError(f"{scheme}:{error}") from None
     is_trusted = check_code(f"{scheme}:{rest}", foreign_code)
     return SentenceTransformersModel(files.folder, scheme=scheme, is_trusted=is_trusted)
-
-
-def _foreign_code(folder: Path) -> str | None:
-    path = folder / _MODULES_FILE
-    modules = read_json(path) if path.is_file() else []
-    types = [str(module.get("type", "")) for module in modules if isinstance(module, dict)]
-    own = next((name for name in types if not name.startswith(f"{_LIBRARY}.")), None)
-    for name in _CONFIG_FILES:
-        values = read_json(folder / name) if (folder / name).is_file() else {}
-        classes = values.get("auto_map") if isinstance(values, dict) else None
-        own = own or (
-            str(next(iter(classes.values()))) if isinstance(classes, dict) and classes else None
-        )
-    return own or first_script(folder)
 
 
 def _load_own(folder: Path) -> SentenceEncoder:

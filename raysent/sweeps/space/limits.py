@@ -192,6 +192,8 @@ class EvaluationConfig(StrictModel):
             is on this machine or can be downloaded.
         refit: Whether the answer is fitted on every labelled row once its score is known; rows that a table names as
             its test are never fitted.
+        copy_pretrained: Whether pretrained encoders of the hub are copied into the answer, which keeps them by name and
+            commit else; those of folders are always copied.
     """
 
     tasks: list[str] | None = None
@@ -201,6 +203,7 @@ class EvaluationConfig(StrictModel):
     prefer: Literal["speed", "size"] | None = None
     pretrained: Annotated[list[str] | None, pydantic.BeforeValidator(_split)] = None
     refit: bool = True
+    copy_pretrained: bool = False
 
 
 class SpaceFile(StrictModel):
