@@ -183,7 +183,7 @@ def _modules_of(folder: Path) -> list[dict[str, Any]]:
 def _read_json(path: Path) -> Any:
     try:
         return json.loads(path.read_text("utf-8"))
-    except (OSError, ValueError):  # whoever reads the model says what is wrong
+    except (OSError, ValueError):  # the reader of the model says what is wrong
         return None
 
 

@@ -190,7 +190,7 @@ def find_encoder(
     if hub_name is None:
         raise _no_encoder(name, where, "no such folder")
     revision = revision or named_revision
-    # Whoever names a commit wants its files, whatever is known of others.
+    # A commit that is named gives its own files, whatever is known of others.
     expected = known if revision is None else None
     cached = _in_cache(hub_name, revision, has_weights=has_weights, known=known)
     fault = None
@@ -235,7 +235,7 @@ def other_folder(name: str) -> Path | None:
     """Return the folder of a known encoder that this machine has elsewhere than in the hub's cache, at no commit.
 
     Args:
-        name: A name of the hub with a commit that its cache lacks. Whoever asks compares the files.
+        name: A name of the hub with a commit that its cache lacks. The caller compares the files.
     """
     known = find_known(name)
     hub_name, revision = _on_hub(name, known)
@@ -347,7 +347,7 @@ def quiet() -> Iterator[None]:
 
 
 def download(known: KnownEncoder, *, say: Say) -> EncoderFiles:
-    """Download a known encoder that nobody named, with a line before it, and check it against what is known.
+    """Download a known encoder that was not named, with a line before it, and check it against what is known.
 
     Raises:
         ArtifactError: If the hub does not give it whole, gives other files than are known, or more than
