@@ -50,7 +50,9 @@ def distill(
     into: Annotated[
         str,
         typer.Option(
-            "--into", metavar="ENCODER", help="The student's encoder: bag, cnn, gru, transformer …"
+            "--into",
+            metavar="ENCODER",
+            help="The student's encoder: bag, cnn, gru, transformer …; or static: a table of sub-words, by model2vec.",
         ),
     ],
     output: Annotated[
@@ -82,7 +84,8 @@ def distill(
     loses is measured first, on --tasks, and refused above objective.max_loss. Of an ensemble the student also learns
     the predictions on them, and it is compared with its teacher; by default there are no tasks. Its folder is that of
     a training: it resumes, loads, exports, evaluates and joins ensembles, and does not need the teacher. --set takes
-    names of a run, epochs=N, data=DIR and address=ADDR.
+    names of a run, epochs=N, data=DIR and address=ADDR. --into static takes a pretrained encoder, or a model whose
+    encoder is one, and needs no text.
     """
     made = raysent.distill(
         teacher,
@@ -157,19 +160,20 @@ def adapt(
 
 
 def _print_distilled(made: Distilled, *, as_json: bool) -> None:
-    outcome = made.run.outcome
+    outcome = None if made.run is None else made.run.outcome
     if as_json:
-        print_json(
-            {
-                "run": made.run.address,
-                **asdict(outcome),
-                "front": [row.model_dump(mode="json") for row in made.front],
-            }
-        )
+        about = {} if outcome is None else asdict(outcome)
+        front = [row.model_dump(mode="json") for row in made.front]
+        print_json({"run": made.address, **about, "front": front})
         return
-    cosine = outcome.metrics.get("target_cosine")
-    shown = "" if cosine is None else f"  cosine with the target {cosine:.4f}"
-    results.print(f"{outcome.status}: {made.run.address}{shown}", soft_wrap=True)
+    if outcome is None:
+        dim = made.model.get_sentence_embedding_dimension()
+        num_words = len(made.model.vocabulary)
+        results.print(f"{made.address}: {num_words:,} sub-words of {dim} numbers", soft_wrap=True)
+    else:
+        cosine = outcome.metrics.get("target_cosine")
+        shown = "" if cosine is None else f"  cosine with the target {cosine:.4f}"
+        results.print(f"{outcome.status}: {made.address}{shown}", soft_wrap=True)
     if not made.front:
         return
     rows = [

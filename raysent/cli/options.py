@@ -213,8 +213,8 @@ ModelsArgument = Annotated[
     list[str],
     typer.Argument(
         metavar="RUN|MODEL",
-        help="Folders of trainings, trials, ensembles, or sweeps (all their trials), also in s3://; st:PATH or "
-        "hf:PATH, a pretrained model; or hash:DIM, random word vectors.",
+        help="Folders of trainings, trials, ensembles, or sweeps (all their trials), also in s3://; st:PATH, "
+        "hf:PATH or static:PATH, a pretrained model; or hash:DIM, random word vectors.",
         parser=opened_name,
     ),
 ]

@@ -2,6 +2,7 @@
 
 st:NAME           a pretrained encoder as it is, with logistic regression
 middle:NAME       the middle layer of the same encoder
+static:NAME       the static table of an encoder, a vector for each sub-word
 chance            the most frequent class
 tfidf             words weighted by TF-IDF, with logistic regression
 tfidf:chars       the same with parts of words
@@ -23,6 +24,7 @@ from raysent.evaluation.members import Member, expand, model_folder
 from raysent.evaluation.task import Task
 from raysent.models import load as load_model
 from raysent.models.schemes.start import has_run
+from raysent.models.static import PREFIX as STATIC
 from raysent.progress import messages
 
 CHANCE = "chance"
@@ -31,7 +33,7 @@ LEXICAL = ("tfidf", "tfidf:chars")
 RANKING = ("bm25",)
 _FORMS = ("tfidf:", "words:", "start:", "hash:")
 # Pretrained encoders that are read as they are. The last layer comes first, then the middle one.
-PRETRAINED = ("st:", "hf:", "middle:")
+PRETRAINED = ("st:", "hf:", "middle:", STATIC)
 
 
 def baselines_of(
@@ -117,7 +119,9 @@ def worth_elsewhere(paths: Sequence[str], *, unfit: Collection[str] = ()) -> lis
         paths: The models, as arguments of `load`; at least one.
         unfit: Those of the pretrained encoders that do not read the language of the text.
     """
-    leaders = [path for path in paths if is_pretrained(path) and path not in unfit]
+    pretrained = [path for path in paths if is_pretrained(path) and path not in unfit]
+    # A static table is below the encoder that it is of.
+    leaders = [path for path in pretrained if not path.startswith(STATIC)] or pretrained
     for lexical in reversed(LEXICAL):
         if not leaders and lexical in paths:
             leaders = [lexical]
@@ -132,6 +136,7 @@ def shown_name(name: str) -> str:
         "words:start": f"mean of {of}'s word vectors, untrained",
         "words": f"mean of {of}'s word vectors",
         "middle": f"{of}'s middle layer",
+        "static": f"{of}'s static table",
         "start": f"{of} untrained",
         "hash": f"mean of {of} random numbers a word",
     }

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -27,11 +26,14 @@ from raysent.data.vocabulary import (
     UNK_ID,
     Sentences,
     Vocabulary,
+    WordVectors,
     read_word_vectors,
     shared_words,
 )
 from raysent.errors import ConfigError
 from raysent.kernels.devices import to_device
+from raysent.models.static import PREFIX as STATIC
+from raysent.models.static import read_static_vectors
 
 # The value of `vectors` for vectors that are counted from the corpus.
 CORPUS_VECTORS = "ppmi"
@@ -55,8 +57,9 @@ class EmbeddingConfig(StrictModel):
 
     Attributes:
         dim: Size of a word vector.
-        vectors: File of initial vectors (GloVe or word2vec text, word2vec binary, fastText `.vec`, each also gzipped),
-            or `ppmi` for vectors counted from the corpus; None draws random ones.
+        vectors: File of initial vectors (GloVe or word2vec text, word2vec binary, fastText `.vec`, each also gzipped);
+            `static:NAME` for those of an encoder's static table, see the scheme `static`; or `ppmi` for vectors counted
+            from the corpus; None draws random ones.
         trained: Whether training changes them. Fixed vectors are shared by both towers.
         dropout: Fraction of the word vectors' values set to zero in training, with one mask for all occurrences of a
             word in a batch; the rest is rescaled.
@@ -196,10 +199,7 @@ class Tables:
             _check_dim(given, config)
             values[UNK_ID + 1 :] = torch.from_numpy(given[UNK_ID + 1 :])
             return
-        words = self._vocabulary
-        vectors = read_word_vectors(
-            Path(str(config.vectors)), words=words.words, unicode_form=words.unicode_form
-        )
+        vectors = given_vectors(str(config.vectors), self._vocabulary)
         _check_dim(vectors.vectors, config)
         rows, sources = shared_words(self._vocabulary, vectors)
         values[rows] = torch.from_numpy(vectors.vectors[sources])
@@ -212,6 +212,23 @@ class EmptyTables(Tables):
 
     def _values(self, config: EmbeddingConfig) -> Tensor:
         return torch.empty(len(self._vocabulary), config.dim)
+
+
+def given_vectors(source: str, vocabulary: Vocabulary) -> WordVectors:
+    """Return the vectors that a vocabulary's words have in a file of word vectors or in a static table.
+
+    Args:
+        source: The file, or ``static:NAME``.
+        vocabulary: The words.
+
+    Raises:
+        DataError: If a file is missing or damaged, or no word has a vector.
+        ArtifactError: If there is no such table, or it cannot be read.
+    """
+    words = vocabulary.words
+    if source.startswith(STATIC):
+        return read_static_vectors(source, words)
+    return read_word_vectors(source, words=words, unicode_form=vocabulary.unicode_form)
 
 
 def _check_dim(vectors: npt.NDArray[np.float32], config: EmbeddingConfig) -> None:

@@ -19,13 +19,16 @@ class Origin(StrictModel):
         kind: `trained` by a run. `code`: a run made a code of an encoder that it did not change. `start`: the values of
             a run before its first step. `words`: the word vectors of a trained model. `start_words`: word vectors that
             no training changed, counted from text, drawn or read. `vectors`: a file of word vectors.
-            `pretrained`: the weights of a folder or of the hub, as they are.
+            `pretrained`: the weights of a folder or of the hub, as they are. `static`: the static table of such an
+            encoder.
         encoder: Type of the encoder that was trained; of `words` the one that has these vectors; of
-            `pretrained` its name.
+            `pretrained` and `static` its name.
         objective: What it was trained for; None where nothing was trained.
     """
 
-    kind: Literal["trained", "code", "start", "words", "start_words", "vectors", "pretrained"]
+    kind: Literal[
+        "trained", "code", "start", "words", "start_words", "vectors", "pretrained", "static"
+    ]
     encoder: str
     objective: str | None = None
 
@@ -77,5 +80,6 @@ def described(origin: Origin | None, encoder: str) -> str:
         "start_words": f"mean of the word vectors that a {origin.encoder} begins with, untrained",
         "vectors": "mean of the word vectors of a file, untrained",
         "pretrained": f"{origin.encoder} as it is, not trained further",
+        "static": f"mean of the vectors of sub-words in a table of {origin.encoder}, not trained further",
     }
     return sentences[origin.kind]

@@ -25,6 +25,7 @@ from raysent.models.sentence_encoder import SentenceEncoder
 from raysent.pipeline.arguments import overrides_of, run_folder_of
 from raysent.pipeline.evaluation import map_jobs
 from raysent.pipeline.results import Distilled, Sweep, write_report
+from raysent.pipeline.static_students import INTO_STATIC, check_options, write_static
 from raysent.pipeline.training import train_all
 from raysent.progress import ProgressLines, messages
 from raysent.storage import address_of, open_folder
@@ -60,14 +61,19 @@ def distill(  # noqa: PLR0913 - the options of the command
 ) -> Distilled:
     """Train a student that learns the vectors of a model or the joined vectors of an ensemble, on text without labels.
 
+    ``into="static"`` makes a table of sub-words of a pretrained encoder instead, which needs no text; see
+    `raysent.models.static`.
+
     The teacher encodes the text once; its vectors are kept in the cache. The student is a training like any other: its
     folder loads, resumes, evaluates, exports and joins ensembles, and does not need the teacher.
 
     Args:
         teacher: Folder of a training, a trial, a composition or an ensemble; what `load` returned for it; a sweep,
             whose best model with vectors teaches; or a name such as ``st:PATH``.
-        into: The student's encoder: its type, such as ``bag``, ``cnn``, ``gru`` or ``transformer``, or its settings.
-        dim: Size of the target, to which the teacher's vectors are projected; 1024 by default.
+        into: The student's encoder: its type, such as ``bag``, ``cnn``, ``gru`` or ``transformer``, or its settings;
+            or ``static``.
+        dim: Size of the target, to which the teacher's vectors are projected; 1024 by default. Of a static table the
+            size of its vectors; 256 by default.
         corpus: Text to train on; by default that of the teacher's first member.
         tasks: Tasks on which the loss of the projection is measured first, and on which the student is compared with
             its teacher in the end. A student of an ensemble also learns its log-probabilities on those that it was
@@ -82,13 +88,15 @@ def distill(  # noqa: PLR0913 - the options of the command
         progress: Whether to show progress on standard error.
 
     Returns:
-        The student's training, and where tasks are named, the front of score against time to encode.
+        The student, its training, and where tasks are named, the front of score against time to encode.
 
     Raises:
         ConfigError: If a value is wrong, or the projection loses more than ``objective.max_loss``.
         TrainingError: If the loss is not finite.
         RaysentError: If the teacher, the text, a task or the folder cannot be used.
     """
+    if into == INTO_STATIC:
+        check_options({"corpus": corpus, "epochs": epochs, "time": time, "set": set or None})
     overrides = overrides_of(
         {
             "epochs": ("training.epochs", None if epochs is None else float(epochs)),
@@ -100,6 +108,10 @@ def distill(  # noqa: PLR0913 - the options of the command
         raise ConfigError("epochs: must be left out beside time, which decides how many there are")
     name, data_dir = _teacher_name(teacher), None if data is None else Path(data)
     chosen = [] if tasks is None else resolve_tasks(tasks, data_dir, scorings=PROBED)
+    place = run_folder_of(output, "distill")
+    if into == INTO_STATIC:
+        write_static(name, place, dim=dim)
+        return _compared(Distilled(place), name, chosen, data_dir, progress=progress)
     config = student_config(
         name,
         {
@@ -113,18 +125,27 @@ def distill(  # noqa: PLR0913 - the options of the command
         corpus=None if corpus is None else str(corpus),
         overrides=overrides,
     )
-    place = run_folder_of(output, "distill")
     if time is not None:
         config = _within(config, time, place, progress=progress)
     (trained,) = train_all([config], "distill", run=place, address=address, progress=progress)
     if trained.outcome.status == "nan":
         raise TrainingError(f"{trained.address}: {trained.outcome.message}")
-    if not chosen:
-        return Distilled(trained)
-    front = _student_front(place, name, chosen, data_dir, progress=progress)
-    write_front(place, front)
-    # Again, with the student's scores.
-    return Distilled(replace(trained, report=write_report(place)), front)
+    made = Distilled(place, trained)
+    return _compared(made, name, chosen, data_dir, progress=progress)
+
+
+def _compared(
+    made: Distilled, teacher: str, tasks: Sequence[Task], data: Path | None, *, progress: bool
+) -> Distilled:
+    """Return a student with its front on tasks, if there are any; a report is written again with it."""
+    if not tasks:
+        return made
+    front = _student_front(made.folder, teacher, tasks, data, progress=progress)
+    write_front(made.folder, front)
+    if made.run is None:
+        return replace(made, front=front)
+    run = replace(made.run, report=write_report(made.folder))
+    return replace(made, run=run, front=front)
 
 
 def _teacher_name(teacher: str | Path | SentenceEncoder | Sweep) -> str:

@@ -149,17 +149,24 @@ class Distilled:
     """A student, and what it costs and scores beside its teacher.
 
     Attributes:
-        run: Its training.
+        folder: Its folder.
+        run: Its training; None for a static table, which is not trained.
         front: Student, members and their ensemble by rising time to encode; empty where no tasks are named.
     """
 
-    run: TrainedRun
+    folder: Path
+    run: TrainedRun | None = None
     front: tuple[FrontRow, ...] = ()
+
+    @property
+    def address(self) -> str:
+        """The folder as a user names it."""
+        return address_of(self.folder)
 
     @property
     def model(self) -> SentenceModel:
         """The student."""
-        return self.run.model
+        return _sentence_model(self.folder)
 
     @property
     def table(self) -> pd.DataFrame:

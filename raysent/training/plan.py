@@ -22,11 +22,11 @@ from raysent.data.batches import (
     TripletStream,
 )
 from raysent.data.corpus import Corpus, corpus_word_vectors
-from raysent.data.vocabulary import Vocabulary, read_word_vectors
+from raysent.data.vocabulary import Vocabulary
 from raysent.errors import ConfigError, DataError
 from raysent.models import SentenceModel, encoder_tensors
 from raysent.models import load as load_model
-from raysent.models.embeddings import CORPUS_VECTORS, EmbeddingConfig
+from raysent.models.embeddings import CORPUS_VECTORS, EmbeddingConfig, given_vectors
 from raysent.models.encoders import encoders_in
 from raysent.models.files import read_record
 from raysent.models.objectives import (
@@ -282,7 +282,4 @@ def _check_vectors(name: str, embedding: EmbeddingConfig, training_data: Trainin
 # The trials of a sweep often share their files, each of which may take minutes to read.
 @lru_cache(maxsize=16)
 def _dim_of_file(path: str, vocabulary: Vocabulary) -> int:
-    vectors = read_word_vectors(
-        path, words=vocabulary.words, unicode_form=vocabulary.unicode_form
-    ).vectors
-    return int(vectors.shape[1])
+    return int(given_vectors(path, vocabulary).vectors.shape[1])

@@ -16,6 +16,7 @@ from typing import Any, Protocol
 from raysent.errors import ArtifactError, ConfigError
 from raysent.models.known import find_known, is_encoder_folder, is_encoder_name
 from raysent.models.sentence_encoder import SentenceEncoder
+from raysent.models.static import is_static_folder
 from raysent.registry import Registry
 from raysent.storage import address_of, open_folder
 from raysent.storage.layout import (
@@ -113,10 +114,10 @@ def split_path(name: str) -> tuple[str, str | None]:
 
 
 def with_scheme(name: str) -> str:
-    """Return a model's name with `st:` before it where it is that of a pretrained encoder, as it stands else.
+    """Return a model's name with `st:` or `static:` before it where it is that of a pretrained encoder, else as it is.
 
     Such a name is a folder of sentence-transformers or transformers that raysent did not write, a known encoder with
-    its owner or without, or a name of the hub whose first part is no folder here.
+    its owner or without, or a name of the hub whose first part is no folder here. Those of model2vec are `static:`.
     """
     if find_scheme(name) is not None:
         return name
@@ -125,8 +126,13 @@ def with_scheme(name: str) -> str:
         is_own = any(
             (place / file).is_file() for place in (folder, folder / "model") for file in LOADERS
         )
-        return name if is_own or not is_encoder_folder(folder) else f"st:{name}"
-    if find_known(name) is None and Path(name).parent.exists():
+        if is_own or not is_encoder_folder(folder):
+            return name
+        return f"static:{name}" if is_static_folder(folder) else f"st:{name}"
+    known = find_known(name)
+    if known is not None and known.is_static:
+        return f"static:{name}"
+    if known is None and Path(name).parent.exists():
         return name
     return f"st:{name}" if is_encoder_name(name) else name
 

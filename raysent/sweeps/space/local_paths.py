@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from raysent.evaluation.task_files.settings import split_task_name
+from raysent.models.schemes import split_path
 from raysent.platforms import expanded
 from raysent.reading import parse_json
 
@@ -57,6 +58,9 @@ def with_files(
         found = local_files(value, folder=folder, is_path=is_path)
         if found:
             return rename(value, found)
+        start, named = split_path(value) if isinstance(value, str) else ("", None)
+        if start and named is not None:  # such as static:models/one
+            return start + renamed(named, is_path=is_path)
         path, rejoin = table_of(value)
         new = path if path == value else renamed(path, is_path=is_path)
         return value if new == path else rejoin(new)
