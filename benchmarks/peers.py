@@ -1,6 +1,7 @@
 """What `raysent sweep --task TABLE` is worth beside what its users have, on rows that nothing has read.
 
     python -m benchmarks.peers [--data FOLDER] [--folder OUT] [--tables MR,TREC] [--sizes 32,100] [--fresh 1200]
+                                [--setfit 32] [--setfit-tables MR,SST2]
     python -m benchmarks.peers --folder OUT --show
 
 Of each table fresh rows are laid aside. Of the others so many are drawn as a user's own table, and on these alone:
@@ -8,6 +9,7 @@ Of each table fresh rows are laid aside. Of the others so many are drawn as a us
 raysent     the command's own function, with the pretrained encoder that this machine has
 minilm      sentence-transformers' vectors of the same encoder, and scikit-learn's logistic regression
 tfidf       scikit-learn's TF-IDF of words, or of characters, whichever the fresh rows prefer, with the same
+setfit      SetFit's trainer with its defaults on the same encoder, at the sizes of `--setfit` (pip install setfit)
 
 C is chosen by five folds for all of them. All predict the fresh rows. Without FOLDER the table is that of `examples/`;
 with it, tables in the layout of `raysent doctor`. Cells are kept in OUT, and the same command continues with what is
@@ -20,6 +22,7 @@ from __future__ import annotations
 import tempfile
 import time
 import zlib
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -106,6 +109,20 @@ def by_encoder(train: np.ndarray, labels: np.ndarray, fresh: np.ndarray) -> np.n
     return searched(model, labels).fit(train, labels).predict(fresh)
 
 
+def by_setfit(train: pd.DataFrame, fresh: pd.DataFrame, folder: str) -> np.ndarray:
+    """Return the predictions of SetFit at its defaults."""
+    datasets = import_module("datasets")
+    setfit = import_module("setfit")
+    rows = datasets.Dataset.from_dict(
+        {"text": train["text_a"].tolist(), "label": train["label"].astype(str).tolist()}
+    )
+    with tempfile.TemporaryDirectory() as output:
+        options = setfit.TrainingArguments(output_dir=output, report_to="none")
+        model = setfit.SetFitModel.from_pretrained(folder, local_files_only=True)
+        setfit.Trainer(model=model, args=options, train_dataset=rows).train()
+        return np.asarray(model.predict(fresh["text_a"].tolist()))
+
+
 def by_raysent(
     train: pd.DataFrame, fresh: pd.DataFrame, name: str, encoder: str
 ) -> tuple[np.ndarray, dict[str, Any]]:
@@ -136,6 +153,7 @@ def cell(
     size: int,
     draw: int,
     encoder: str,
+    setfit_folder: str | None,
 ) -> dict[str, Any]:
     """Return how many fresh rows each is right on, row by row, and its processor time."""
     seed = zlib.crc32(f"{name}/{size}/{draw}".encode())
@@ -149,9 +167,11 @@ def cell(
         "tfidf": lambda: by_words(train, fresh, "word"),
         "tfidf:chars": lambda: by_words(train, fresh, "char"),
     }
+    if setfit_folder is not None:
+        ways["setfit"] = lambda: by_setfit(train, fresh, setfit_folder)
     for way, predict in ways.items():
         began_s = time.process_time()
-        right = predict() == truth
+        right = predict().astype(str) == truth.astype(str)
         about[way] = {"right": right.astype(int).tolist(), "s": time.process_time() - began_s}
     began_s = time.process_time()
     predicted, said = by_raysent(train, fresh, name, encoder)
@@ -173,6 +193,8 @@ def run(options: Any) -> None:
         )
     library = sentence_transformers.SentenceTransformer(str(files.folder), device="cpu")
     data = Path(options.data) if options.data else None
+    setfit_sizes = [int(size) for size in options.setfit.split(",") if size]
+    setfit_tables = options.setfit_tables.split(",")
     for name in options.tables.split(",") if data else ["tickets"]:
         frame = own_table(name, data)
         order = np.random.default_rng(zlib.crc32(name.encode())).permutation(len(frame))
@@ -193,15 +215,25 @@ def run(options: Any) -> None:
         vectors = np.zeros((len(frame), read.shape[1]), dtype=np.float32)
         vectors[np.concatenate([fresh.index, left.index])] = read
         for count, size, draw in todo:
+            is_tuned = size in setfit_sizes and name in setfit_tables and "text_b" not in left
             about = cell(
-                left, fresh, vectors, name=name, size=count, draw=draw, encoder=f"st:{files.name}"
+                left,
+                fresh,
+                vectors,
+                name=name,
+                size=count,
+                draw=draw,
+                encoder=f"st:{files.name}",
+                setfit_folder=str(files.folder) if is_tuned else None,
             )
             write_json(place_of(options, name, size, draw), {"table": name, "size": size, **about})
-            scores = {way: round(100 * np.mean(about[way]["right"]), 1) for way in WAYS}
+            scores = {
+                way: round(100 * np.mean(about[way]["right"]), 1) for way in WAYS if way in about
+            }
             print(name, size or "all", draw, scores, about["raysent"]["title"], flush=True)
 
 
-WAYS = ("raysent", "minilm", "tfidf", "tfidf:chars")
+WAYS = ("raysent", "minilm", "tfidf", "tfidf:chars", "setfit")
 
 
 def place_of(options: Any, name: str, size: int, draw: int) -> Path:
@@ -244,15 +276,23 @@ def show_cells(folder: Path) -> None:
     print(f"| table | above | {' | '.join(headings)} |\n|---|---|{'---|' * len(sizes)}")
     tables = sorted({one["table"] for one in cells})
     for names in [*([name] for name in tables), tables]:
-        for other in ("minilm", "tfidf"):
+        for other in ("minilm", "tfidf", "setfit"):
             texts = []
             for size in sizes:
-                some = [one for one in cells if one["size"] == size and one["table"] in names]
+                some = [
+                    one
+                    for one in cells
+                    if one["size"] == size
+                    and one["table"] in names
+                    and (other == "tfidf" or other in one)
+                ]
                 if not some:
                     texts.append("")
                     continue
                 value, low, high = estimate(some, other, generator)
                 texts.append(f"{value:+.1f} [{low:+.1f}, {high:+.1f}]")
+            if not any(texts):
+                continue
             title = names[0] if len(names) == 1 else "**mean**"
             print(f"| {title} | {other} | {' | '.join(texts)} |")
     held = []
@@ -260,7 +300,11 @@ def show_cells(folder: Path) -> None:
         low, high = one["raysent"]["interval"]
         held.append(low <= 100 * np.mean(one["raysent"]["right"]) <= high)
     print(f"\n{sum(held)} of {len(held)} printed intervals hold the score on fresh rows")
-    seconds = {way: np.median([one[way]["s"] for one in cells]) for way in WAYS}
+    seconds = {
+        way: np.median([one[way]["s"] for one in cells if way in one])
+        for way in WAYS
+        if any(way in one for one in cells)
+    }
     print(
         "processor seconds in the median:",
         {way: round(float(value), 1) for way, value in seconds.items()},
@@ -278,6 +322,8 @@ def main() -> None:
         draws=3,
         fresh=1200,
         most=2300,
+        setfit="",
+        setfit_tables=",".join(NAMES),
         show=False,
     )
     if not options.show:

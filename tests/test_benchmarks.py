@@ -11,8 +11,9 @@ from types import SimpleNamespace
 import pytest
 
 from benchmarks import __main__ as runner
-from benchmarks import answers
-from raysent.storage import write_json
+from benchmarks import answers, peers
+from raysent.models.known import encoder_at_hand
+from raysent.storage import read_json, write_json
 
 
 class _ParsedError(Exception):
@@ -99,3 +100,18 @@ def test_answers_are_compared_with_the_better_of_two_tfidf_and_their_intervals_c
     assert found["mean over tables"]["100"][0] == -10.0
     assert found["below by an interval"] == ["bad, 100"]
     assert (found["intervals"], found["intervals that hold, %"]) == (6, 50.0)
+
+
+def test_peers_are_compared_on_the_example_table(tmp_path, monkeypatch, capsys):
+    """At the smallest size, with the pretrained encoder that the set-up installs."""
+    if encoder_at_hand("en") is None:
+        pytest.skip("no pretrained encoder is installed")
+    arguments = ["peers", "--folder", str(tmp_path), "--sizes", "32", "--draws", "1"]
+    monkeypatch.setattr(sys, "argv", arguments)
+    peers.main()
+    printed = capsys.readouterr().out
+    (cell,) = tmp_path.glob("*.json")
+    compared = read_json(cell)
+    assert {"raysent", "minilm", "tfidf", "tfidf:chars"} <= set(compared)
+    assert len(compared["raysent"]["right"]) == len(compared["minilm"]["right"])
+    assert "| **mean** | minilm |" in printed

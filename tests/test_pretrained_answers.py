@@ -15,12 +15,14 @@ import raysent
 from raysent.ensembles import read_answers, read_curves
 from raysent.errors import ArtifactError
 from raysent.evaluation.baselines import worth_elsewhere
+from raysent.evaluation.divided import divide_tasks, is_ranked_by_other_rows
+from raysent.evaluation.division import divided
 from raysent.evaluation.members import expand
 from raysent.evaluation.tasks import resolve_tasks
 from raysent.evaluation.vector_store import StoredEncoder, stored
 from raysent.models import known, load
 from raysent.models.known import KnownEncoder
-from raysent.pipeline.pretrained import choose_encoders, with_middle_layers
+from raysent.pipeline.pretrained import choose_encoders, reading_notes, with_middle_layers
 from raysent.storage import file_sha256
 
 ENGLISH = [
@@ -294,3 +296,94 @@ def test_real_encoder_of_an_installed_package_takes_part(tmp_path, monkeypatch):
         vectors = load(path).encode(texts, normalize_embeddings=True)
         cosines = vectors @ vectors.T
         assert cosines[0, 1] > cosines[0, 2] + 0.2
+
+
+def test_plan_names_the_encoders_that_take_part(
+    english_encoder, encoder_folder, tmp_path, monkeypatch
+):
+    """Those that are named, and the one that this machine has; nothing is downloaded for a plan."""
+    monkeypatch.setenv(known.FOLDERS_VARIABLE, str(encoder_folder))
+    table = write_table(tmp_path / "reviews.csv", num_rows=40)
+    planned = raysent.plan(tasks=[str(table)], progress=False)
+    assert planned.values()["pretrained"] == ["st:owner/tiny-en"]
+    assert "takes part" in planned.pretrained.shown[0]
+    named = raysent.plan(tasks=[str(table)], pretrained=[str(encoder_folder)], progress=False)
+    assert named.pretrained.shown == [f"st:{encoder_folder} takes part"]
+    none = raysent.plan(tasks=[str(table)], pretrained=["none"], progress=False)
+    assert none.values()["pretrained"] == []
+    monkeypatch.delenv(known.FOLDERS_VARIABLE)
+    monkeypatch.setattr("raysent.pipeline.pretrained.hub_answers", lambda: True)
+    later = raysent.plan(tasks=[str(table)], progress=False)
+    assert later.values()["pretrained"] == []
+    assert "would be downloaded" in later.pretrained.shown[0]
+
+
+def test_text_that_an_encoder_does_not_read_is_a_line(encoder_folder, tmp_path):
+    """Unknown tokens above a fiftieth, and texts that are cut; nothing where all is read."""
+    path = f"st:{encoder_folder}"
+    limit = load(path).max_length
+    texts = ["cat " * (limit + 5), "the cat", "the dog", "the man"]
+    table = tmp_path / "long.csv"
+    rows = "".join(f"{text},{label}\n" for text in texts for label in ("a", "b"))
+    table.write_text("text,label\n" + rows, "utf-8")
+    (note,) = reading_notes([path], resolve_tasks([str(table)]), None)
+    assert f"reads the first {limit} tokens of a text, and 25.0% of the texts are longer" in note
+    unread = write_table(
+        tmp_path / "korean.csv", num_rows=20, words=list("가나다라마바사아자차카타")
+    )
+    (note,) = reading_notes([path], resolve_tasks([str(unread)]), None)
+    assert "does not know" in note
+    read = tmp_path / "read.csv"
+    read.write_text("text,label\n" + "the cat,a\nthe dog,b\n" * 4, "utf-8")
+    assert reading_notes([path], resolve_tasks([str(read)]), None) == []
+
+
+def test_rows_that_fitted_an_answer_are_named_where_they_are_predicted(tmp_path, capsys):
+    """And what is compared on rows that tested it uses the fit that had not seen them."""
+    table = write_table(tmp_path / "reviews.csv", num_rows=60)
+    for name, refits in (("whole", True), ("held-out", False)):
+        raysent.sweep(
+            tasks=[str(table)], run=tmp_path / name, labels=[], progress=False, refit=refits
+        )
+    fresh = tmp_path / "fresh.csv"
+    fresh.write_text(table.read_text("utf-8") + "something that no row has said,good\n", "utf-8")
+    for name, said in (("whole", "60 of the 61 rows have fitted the model"), ("held-out", "")):
+        raysent.predict(tmp_path / name, fresh, output=tmp_path / f"{name}.csv")
+        lines = " ".join(capsys.readouterr().err.split())
+        assert ("have fitted the model" in lines) == bool(said)
+        assert said in lines
+    texts = [row[0] for row in csv.reader(table.read_text("utf-8").splitlines()[1:])]
+    predicted = [
+        raysent.load(tmp_path / name / "best").predictors["reviews"].as_scored().combined([texts])
+        for name in ("whole", "held-out")
+    ]
+    np.testing.assert_allclose(*predicted, atol=1e-6)
+
+
+def test_score_is_macro_f1_where_one_class_has_most_rows(tmp_path):
+    """Unless a metric is named; the note says so."""
+    table = tmp_path / "spam.csv"
+    rows = [f"text number {row},{'spam' if row % 10 == 0 else 'ham'}" for row in range(100)]
+    table.write_text("text,label\n" + "\n".join(rows) + "\n", "utf-8")
+    for suffix, metric in (("", "macro_f1"), (":metric=accuracy", "accuracy")):
+        (task,) = resolve_tasks([f"{table}{suffix}"])
+        assert task.load(None).metric == metric
+        note = "90% of the rows are 'ham', so the score is macro F1"
+        assert (note in task.remarks.notes[0]) == (metric == "macro_f1")
+    (even,) = resolve_tasks([str(write_table(tmp_path / "even.csv", num_rows=40))])
+    assert even.load(None).metric == "accuracy"
+
+
+def test_run_that_was_divided_by_accuracy_keeps_it(tmp_path):
+    """An earlier version took accuracy for every table."""
+    table = tmp_path / "spam.csv"
+    rows = [f"text number {row},{'spam' if row % 10 == 0 else 'ham'}" for row in range(100)]
+    table.write_text("text,label\n" + "\n".join(rows) + "\n", "utf-8")
+    (earlier,) = resolve_tasks([f"{table}:metric=accuracy"])
+    divide_tasks(tmp_path / "run", [(earlier, None)], ranking=["spam"])
+    (today,) = resolve_tasks([str(table)])
+    (kept,) = divide_tasks(tmp_path / "run", [(today, None)])
+    assert kept.load(None).metric == "accuracy"
+    assert not is_ranked_by_other_rows(
+        tmp_path / "run", today, lambda task: divided(task.load(None))
+    )

@@ -394,7 +394,7 @@ def _print_plan(plan: SweepPlan) -> None:
     if not space.limits.trials:
         results.print(f"{space.name}: trains nothing, into {values['run']}", soft_wrap=True)
         results.print(f"tasks: {', '.join(plan.tasks) or 'none'}", soft_wrap=True)
-        for line in fitted_lines(space):
+        for line in [*plan.pretrained.shown, *fitted_lines(space)]:
             results.print(line, soft_wrap=True)
         return
     base = space.config(space.first_params())
@@ -409,6 +409,7 @@ def _print_plan(plan: SweepPlan) -> None:
         "" if chance is None else f"{space.metric} of chance: {chance:.3g}",
         f"memory of the largest trial: about {show_bytes(plan.facts['memory_bytes'])}",
         f"tasks: {', '.join(plan.tasks) or 'none'}",
+        *plan.pretrained.shown,
         f"for example: {describe(base)}",
     ):
         if line:

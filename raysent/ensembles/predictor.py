@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import cast
@@ -27,6 +27,7 @@ from raysent.evaluation.probes.lexical import predict_lexical
 from raysent.evaluation.probes.results import predicted_scores
 from raysent.evaluation.protocols.fast import DIVIDED
 from raysent.evaluation.records import Record, is_record_of, read_record, record_folder
+from raysent.evaluation.refit import FITTED_ROWS, NO_DIGESTS, UInt64, as_scored
 from raysent.evaluation.targets import Float64
 from raysent.models.schemes import is_scheme_name
 from raysent.models.schemes.tfidf import LexicalModel
@@ -79,6 +80,16 @@ class Predictor:
     def is_scored(self) -> bool:
         """Whether a row gets a score, the mean of the rating levels, in place of a class."""
         return self.records[0].targets.is_scored
+
+    @property
+    def fitted_rows(self) -> UInt64:
+        """Digests of the rows that fitted it after its score was known, uint64 [rows]; see `row_digests`."""
+        digests = [record.arrays.get(FITTED_ROWS, NO_DIGESTS) for record in self.records]
+        return np.unique(np.concatenate(digests))
+
+    def as_scored(self) -> Predictor:
+        """Return the predictor that its score is of: no test row has fitted it."""
+        return replace(self, records=tuple(map(as_scored, self.records)))
 
     def log_probabilities(self, columns: Sequence[Texts]) -> Float64:
         """Return calibrated log-probabilities of rows, float64 [rows, classes]; see `of_members`."""

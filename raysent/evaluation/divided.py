@@ -11,10 +11,10 @@ copied, and stays closed as long. Files of rows have a line of JSON a row: no re
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from functools import lru_cache, partial
-from itertools import chain, islice
+from itertools import chain, islice, product
 from pathlib import Path
 from typing import Any
 
@@ -86,6 +86,7 @@ def _divide(folder: Path, task: Task, data_dir: Path | None, *, ranks: bool) -> 
     version = _VERSION if saved is None else saved.get("version", 1)
     if version < _VERSION:
         data = replace(data, units=NO_ROWS)
+    data = _as_divided(saved, data)
     if saved is not None and saved["row_hash"] != data.row_hash:
         raise DataError(
             f"{data.task}: must have the {saved['num_rows']} rows that {address_of(folder)} divided into train and "
@@ -174,7 +175,27 @@ def is_ranked_by_other_rows(folder: Path, task: Task, load: Callable[[Task], Any
         load: Returns its rows; called only where the run ranked by one of the name.
     """
     saved = _saved_division(folder, task.name)
-    return saved is not None and bool(saved["ranks"]) and saved["row_hash"] != load(task).row_hash
+    if saved is None or not saved["ranks"]:
+        return False
+    data = load(task)
+    if isinstance(data, TaskData):
+        data = _as_divided(saved, data)
+    return bool(saved["row_hash"] != data.row_hash)
+
+
+def _as_divided(saved: Mapping[str, Any] | None, data: TaskData) -> TaskData:
+    """Return rows in the form in which a run divided them.
+
+    Earlier versions took accuracy for every table, and gave pairs no feature of their likeness.
+    """
+    if saved is None:
+        return data
+    kinds = dict.fromkeys([data.kind, "pair" if data.kind == "likeness" else data.kind])
+    for kind, metric in product(kinds, dict.fromkeys([data.metric, "accuracy"])):
+        form = replace(data, kind=kind, metric=metric)
+        if form.row_hash == saved["row_hash"]:
+            return form
+    return data
 
 
 def _saved_division(folder: Path, task: str) -> dict[str, Any] | None:

@@ -41,7 +41,7 @@ def divided(data: TaskData) -> TaskData:
     if data.split != "nested":
         return data
     groups = data.folds if len(data.folds) else None
-    units = units_of(data.sentences, groups, is_ordered=data.kind != "pair")
+    units = units_of(data.sentences, groups, is_ordered=data.kind not in ("pair", "likeness"))
     test = draw_rows(data.sentences, data.labels, units, share=test_share(len(data)))
     if not len(test):
         raise DataError(

@@ -2,7 +2,9 @@
 
 In: a record, whose probe was fitted on the rows that train, and the rows of its task. Out: the same record with a probe
 that is fitted on the rows that tested too, at the C that was chosen without them. Its scores and its predictions of
-rows stay those of the fits that had not seen these rows.
+rows stay those of the fits that had not seen these rows. Digests of all rows that fitted it go along, so that whoever
+predicts them again is told that it has seen them; and the earlier probe stays beside it, for what is compared on the
+test rows: `as_scored` returns it.
 
 Rows that a table itself names as its test, and those of a published test, are never fitted: who names them compares on
 them again.
@@ -10,11 +12,15 @@ them again.
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
+from raysent.data.same_text import words_of
 from raysent.evaluation.probes.features import Encode, task_features
 from raysent.evaluation.probes.lexical import lexical_fits
 from raysent.evaluation.probes.results import Probe
@@ -25,6 +31,31 @@ from raysent.models.schemes.tfidf import LexicalModel
 
 # Of `Record.about`: the number of rows that fitted its probe.
 NUM_FITTED = "num_fitted"
+# Of `Record.arrays`: digests of the rows that fitted its probe, uint64 [rows].
+FITTED_ROWS = "fitted_rows"
+# Begin the names of what belongs to the probe before the last fit.
+_SCORED = "scored_"
+_WEIGHTS = f"{_SCORED}probe_weights"
+_INTERCEPTS = f"{_SCORED}probe_intercepts"
+_DIGEST_BYTES = 8
+
+UInt64 = npt.NDArray[np.uint64]
+NO_DIGESTS: UInt64 = np.empty(0, dtype=np.uint64)
+
+
+def row_digests(columns: Sequence[Sequence[str]]) -> UInt64:
+    """Return a digest of each row's words, uint64 [rows]: equal for rows that count as copies of one another.
+
+    Args:
+        columns: The texts of each column [columns][rows].
+    """
+    digests = [
+        hashlib.blake2b(
+            "\n".join(map(words_of, texts)).encode("utf-8", "replace"), digest_size=_DIGEST_BYTES
+        ).digest()
+        for texts in zip(*columns, strict=True)
+    ]
+    return np.frombuffer(b"".join(digests), dtype="<u8")
 
 
 def can_refit(record: Record, data: TaskData) -> bool:
@@ -56,18 +87,34 @@ def refit(record: Record, data: TaskData, encoder: LexicalModel | Encode) -> Rec
     whole = replace(
         data, split="train-test", train=every_row, validation=NO_ROWS, test=NO_ROWS, folds=NO_ROWS
     )
-    arrays = record.arrays
+    arrays = dict(record.arrays)
     if isinstance(encoder, LexicalModel):
         fits, arrays = lexical_fits(encoder, whole)
         probe = _fitted(fits, len(data), strength)
     else:
         probe = _fitted(dense_fits(task_features(encoder, whole), whole), len(data), strength)
+    scored = {f"{_SCORED}{name}": array for name, array in record.arrays.items()}
+    scored |= {_WEIGHTS: record.probe.weights, _INTERCEPTS: record.probe.intercepts}
     return replace(
         record,
         probe=probe,
-        arrays=arrays,
+        arrays={**arrays, **scored, FITTED_ROWS: row_digests(data.sentences)},
         about={**record.about, NUM_FITTED: len(data)},
     )
+
+
+def as_scored(record: Record) -> Record:
+    """Return a record with the probe that its score is of, which no test row has fitted."""
+    if _WEIGHTS not in record.arrays:
+        return record
+    probe = Probe(record.arrays[_WEIGHTS], record.arrays[_INTERCEPTS], record.probe.strength)
+    arrays = {
+        name.removeprefix(_SCORED): array
+        for name, array in record.arrays.items()
+        if name.startswith(_SCORED) and name not in (_WEIGHTS, _INTERCEPTS)
+    }
+    about = {name: about for name, about in record.about.items() if name != NUM_FITTED}
+    return replace(record, probe=probe, arrays=arrays, about=about)
 
 
 def _fitted(fits: Solver, num_rows: int, strength: float) -> Probe:

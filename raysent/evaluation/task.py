@@ -15,7 +15,7 @@ from raysent.data.labels import LabelKind
 from raysent.errors import DataError
 from raysent.storage import content_key
 
-Kind = Literal["sentence", "pair", "order"]
+Kind = Literal["sentence", "pair", "likeness", "order"]
 Split = Literal["nested", "train-test", "train-validation-test"]
 # How a model is scored on a task: by a probe, in percent of correct rows or by the correlation of predicted with true
 # scores; or without a probe, by the correlation of the similarity of its own vectors with true scores, or by the places
@@ -39,7 +39,7 @@ class TaskData:
 
     Attributes:
         task: The task's name.
-        kind: One sentence per row; a pair; or a pair whose order matters.
+        kind: One sentence per row; a pair; a pair whose own likeness counts too; or a pair whose order matters.
         split: "nested" has no given split and is scored by nested cross-validation; "train-test" chooses by
             cross-validation within train; "train-validation-test" uses the three splits as given.
         label_names: The names of the classes [classes].

@@ -31,6 +31,7 @@ from raysent.ensembles.calibration import Promise
 from raysent.ensembles.ensemble import load_predicting
 from raysent.ensembles.predictor import Predictor, find_predictor
 from raysent.errors import ConfigError, DataError, listed
+from raysent.evaluation.refit import row_digests
 from raysent.evaluation.targets import Float64
 from raysent.evaluation.task_files.columns import text_columns
 from raysent.models.sentence_encoder import SentenceEncoder
@@ -169,6 +170,8 @@ def predict(  # noqa: PLR0913 - the options of the command
         keeps_formulas=formulas,
     )
     counts, num_rows, num_answered = Counter[str](), 0, 0
+    fitted_rows = answerer.first.fitted_rows
+    num_fitted = 0
     with ExitStack() as stack:
         bar = stack.enter_context(ProgressLines(is_quiet=not progress or output is None))
         write = stack.enter_context(writing(output, table))
@@ -176,6 +179,8 @@ def predict(  # noqa: PLR0913 - the options of the command
             answers = answerer.columns(logs)
             write([*block.values, *(answerer.typed(answers) if is_typed else answers)])
             num_rows += len(block.texts[0])
+            if len(fitted_rows):
+                num_fitted += int(np.isin(row_digests(block.texts), fitted_rows).sum())
             num_answered += sum(one is not None for one in answers[0])
             if not answerer.first.is_scored:
                 counts.update(
@@ -190,6 +195,7 @@ def predict(  # noqa: PLR0913 - the options of the command
             raise DataError(f"{name or 'standard input'}: must hold text; given no row of it")
     if progress:  # last, since a mistake is one line
         _print_notes(name, opened, table)
+        _print_fitted(name, num_fitted, num_rows)
     return Predicted(answerer.task, num_rows, dict(counts.most_common()), num_answered, promise)
 
 
@@ -202,6 +208,17 @@ def _print_notes(name: str | None, opened: _Input, table: OutputTable) -> None:
         lines.append(table.note)
     for line in lines:
         messages.print(line, style="dim", soft_wrap=True)
+
+
+def _print_fitted(name: str | None, num_fitted: int, num_rows: int) -> None:
+    if not num_fitted:
+        return
+    messages.print(
+        f"{name or 'standard input'}: {num_fitted:,} of the {num_rows:,} rows have fitted the model, so what is right "
+        "among them is no score of it; its report has one",
+        style="dim",
+        soft_wrap=True,
+    )
 
 
 def _questions(encoder: SentenceEncoder, task: str | None) -> list[Predictor]:

@@ -12,7 +12,10 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
+import numpy as np
+
 from raysent.data.languages import language_of_texts
+from raysent.data.vocabulary import SubwordVocabulary
 from raysent.errors import ArtifactError, RaysentError
 from raysent.evaluation.task import VALIDATED, RetrievalData, Task, TaskData
 from raysent.models import load as load_model
@@ -25,6 +28,7 @@ from raysent.models.known import (
     known_encoders,
     smallest_encoder,
 )
+from raysent.models.model import SentenceModel
 from raysent.models.schemes import find_scheme, split_path, with_scheme
 from raysent.platforms import expanded
 
@@ -47,6 +51,9 @@ _LANGUAGES = {
     "vi": "Vietnamese",
     "zh": "Chinese",
 }
+# Texts of a task that are looked at for what an encoder does not read.
+_NUM_SAMPLED = 1000
+_MOST_UNKNOWN = 0.02
 _HOW = "--with NAME or --with FOLDER names one"
 _WORTH = "one is worth 5 to 16 points of accuracy on English tables with few labels"
 
@@ -63,6 +70,13 @@ class ChosenEncoders:
     paths: tuple[str, ...]
     line: str = ""
 
+    @property
+    def shown(self) -> list[str]:
+        """The lines of a plan: which take part, in whatever way they were chosen."""
+        if self.line:
+            return [self.line]
+        return [f"{path} takes part" for path in self.paths]
+
 
 def choose_encoders(
     named: Sequence[str] | None,
@@ -70,6 +84,7 @@ def choose_encoders(
     data: Path | None,
     *,
     say: Callable[[str], object],
+    may_download: bool = True,
 ) -> ChosenEncoders:
     """Return the pretrained encoders that take part in the answer on tasks.
 
@@ -79,6 +94,8 @@ def choose_encoders(
         tasks: The tasks.
         data: Folder of task files.
         say: Called with a line before something is downloaded.
+        may_download: Whether an encoder that is not on this machine may be downloaded; else the line says that it would
+            be.
 
     Raises:
         ArtifactError: If a model that is named cannot be found, or is no pretrained encoder.
@@ -92,7 +109,7 @@ def choose_encoders(
     language = _language_of(tasks, data)
     if language is None:
         return ChosenEncoders(())
-    return _at_hand(language, say=say)
+    return _at_hand(language, say=say, may_download=may_download)
 
 
 def with_middle_layers(paths: Sequence[str]) -> list[str]:
@@ -104,6 +121,61 @@ def with_middle_layers(paths: Sequence[str]) -> list[str]:
         if path.startswith("st:") and _can_load(middle):
             members.append(middle)
     return members
+
+
+def reading_notes(paths: Sequence[str], tasks: Sequence[Task], data: Path | None) -> list[str]:
+    """Return a line for each encoder that does not know much of a task's text, or does not read its texts to the end.
+
+    Args:
+        paths: Encoders' names, as `load` takes them.
+        tasks: The tasks.
+        data: Folder of task files.
+    """
+    notes = []
+    for path in paths:
+        model = load_model(path)
+        if not isinstance(model, SentenceModel):
+            continue
+        for task in tasks:
+            texts = _sample_of(task, data)
+            notes += [
+                f"{task.name}: {split_path(path)[1]} {what}" for what in _unread(model, texts)
+            ]
+    return notes
+
+
+def _sample_of(task: Task, data: Path | None) -> list[str]:
+    """Return texts of a task, at most so many that reading them takes a moment."""
+    rows = task.load(data)
+    texts: list[str] = []
+    if isinstance(rows, TaskData):
+        texts = rows.sentences[0]
+    elif isinstance(rows, RetrievalData):
+        texts = rows.passages
+    step = max(1, len(texts) // _NUM_SAMPLED)
+    return list(texts[::step])
+
+
+def _unread(model: SentenceModel, texts: Sequence[str]) -> list[str]:
+    """Return what a model does not read of texts, in words."""
+    vocabulary = model.vocabulary
+    if not texts or not isinstance(vocabulary, SubwordVocabulary):
+        return []
+    tokens = vocabulary.tokenize(texts)
+    lengths = np.array([len(row) for row in tokens]) + vocabulary.num_special
+    num_unknown = sum(
+        vocabulary.id(token) == vocabulary.unknown_id for row in tokens for token in row
+    )
+    unknown_share = num_unknown / max(1, sum(map(len, tokens)))
+    cut_share = float(np.mean(lengths > model.max_length))
+    unread = []
+    if unknown_share > _MOST_UNKNOWN:
+        unread.append(f"does not know {unknown_share:.1%} of the text's tokens")
+    if cut_share > 0:
+        unread.append(
+            f"reads the first {model.max_length:,} tokens of a text, and {cut_share:.1%} of the texts are longer"
+        )
+    return unread
 
 
 def _named_path(name: str) -> str:
@@ -136,7 +208,7 @@ def _language_of(tasks: Sequence[Task], data: Path | None) -> str | None:
     return None
 
 
-def _at_hand(language: str, *, say: Callable[[str], object]) -> ChosenEncoders:
+def _at_hand(language: str, *, say: Callable[[str], object], may_download: bool) -> ChosenEncoders:
     if find_spec("transformers") is None:
         line = f"no pretrained encoder takes part: pip install 'raysent[pretrained]' reads them; {_WORTH}"
         return ChosenEncoders((), line)
@@ -147,6 +219,11 @@ def _at_hand(language: str, *, say: Callable[[str], object]) -> ChosenEncoders:
     smallest = smallest_encoder(language)
     is_small = smallest is not None and smallest.megabytes <= LARGE_MEGABYTES
     if smallest is not None and is_small and hub_answers():
+        if not may_download:
+            line = (
+                f"{smallest.summary} would be downloaded and take part; --with none leaves it out"
+            )
+            return ChosenEncoders((), line)
         try:
             files = download(smallest, say=say)
         except ArtifactError as error:

@@ -31,6 +31,7 @@ from raysent.live import chance_line
 from raysent.models import SentenceModel
 from raysent.models import load as load_model
 from raysent.models.objectives import CONTEXT_METRICS
+from raysent.pipeline.pretrained import ChosenEncoders
 from raysent.redaction import without_secrets_in
 from raysent.report import write as write_page
 from raysent.storage import address_of, open_folder
@@ -79,6 +80,7 @@ class SweepPlan:
         tasks: Names of the tasks that the best trials will be evaluated on.
         facts: What is known of `corpus` and `pool`, and the memory of the largest trial; empty without trials.
         estimate: Hours, dollars, and when each report is known; None without trials.
+        pretrained: Which pretrained encoders take part in the answer.
     """
 
     space: SearchSpace
@@ -86,6 +88,7 @@ class SweepPlan:
     tasks: tuple[str, ...]
     facts: Mapping[str, Any]
     estimate: Estimate | None
+    pretrained: ChosenEncoders
 
     def values(self) -> dict[str, Any]:
         """Return the plan as plain values."""
@@ -103,6 +106,7 @@ class SweepPlan:
             "num_validation": corpus.get("num_validation"),
             "chance_accuracy": chance_of(self.space.metric, pool) if pool else None,
             "tasks": list(self.tasks),
+            "pretrained": list(self.pretrained.paths),
             "budget_usd": self.space.cost.budget_usd,
             "refused": self.space.cost.too_small or None,
             "estimate": None if self.estimate is None else self.estimate.values(),

@@ -64,7 +64,7 @@ from raysent.pipeline.arguments import (
     with_labels_of,
 )
 from raysent.pipeline.evaluation import ClusterMap, map_jobs
-from raysent.pipeline.pretrained import choose_encoders, with_middle_layers
+from raysent.pipeline.pretrained import choose_encoders, reading_notes, with_middle_layers
 from raysent.pipeline.results import (
     Sweep,
     SweepEvaluation,
@@ -150,8 +150,15 @@ def plan(  # noqa: PLR0913 - the options of the command
     given = {"corpus": corpus, "set": set, "metric": metric, "data": data, "scale": scale, **limits}
     checked, folder, chosen = _checked(space, tasks, run, track, progress=progress, **given)
     names = tuple(task.name for task in chosen)
+    pretrained = choose_encoders(
+        checked.evaluation.pretrained,
+        chosen,
+        None if data is None else Path(data),
+        say=lambda _: None,
+        may_download=False,
+    )
     if not checked.limits.trials:
-        return SweepPlan(checked, folder, names, {}, None)
+        return SweepPlan(checked, folder, names, {}, None, pretrained)
     there = machines_at(address, checked)
     with ProgressLines(is_quiet=not progress) as bar:
         named = ranking_tasks(checked, chosen, data, are_given=tasks is not None)
@@ -163,7 +170,7 @@ def plan(  # noqa: PLR0913 - the options of the command
         )
     if progress:
         print_notes(checked.config(checked.first_params()))
-    return SweepPlan(checked, folder, names, facts, expected)
+    return SweepPlan(checked, folder, names, facts, expected, pretrained)
 
 
 def sweep(  # noqa: PLR0913 - the options of the command
@@ -307,7 +314,7 @@ def _with_pretrained(
         None if data is None else Path(data),
         say=lambda line: say([line]),
     )
-    say([chosen.line])
+    say([chosen.line, *reading_notes(chosen.paths, tasks, None if data is None else Path(data))])
     return with_overrides(space, [Override("evaluation.pretrained", [*chosen.paths], "--with")])
 
 

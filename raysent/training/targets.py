@@ -311,13 +311,16 @@ def _write(
         )
         for name, size in zip(_files(tasks), sizes, strict=True)
     ]
+    # A student is compared on the rows that test its teacher, so it learns from what has not seen them.
+    predictors = {}
+    if ensemble is not None:
+        predictors = {task: ensemble.predictors[task].as_scored() for task in tasks}
     for first in range(0, len(texts), _BLOCK):
         stop = min(first + _BLOCK, len(texts))
         block = texts.texts(np.arange(first, stop, dtype=np.int64))
         files[0][first:stop] = teacher.encode_texts(block)
         for task, values in zip(tasks, files[1:], strict=True):
-            assert ensemble is not None
-            values[first:stop] = np.maximum(ensemble.predictors[task].combined([block]), _LEAST_LOG)
+            values[first:stop] = np.maximum(predictors[task].combined([block]), _LEAST_LOG)
         if progress:
             progress("encoding with the teacher", stop, len(texts))
     for values in files:

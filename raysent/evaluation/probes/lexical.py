@@ -26,6 +26,7 @@ from scipy import sparse
 from torch import Tensor
 
 from raysent.errors import DataError
+from raysent.evaluation.probes.features import COSINE_SCALE
 from raysent.evaluation.probes.relatedness import level_targets
 from raysent.evaluation.probes.results import Probe, ProbeResult
 from raysent.evaluation.protocols.fast import (
@@ -211,8 +212,15 @@ def join_columns(vectors: Sequence[sparse.csr_matrix], *, kind: str) -> sparse.c
     if kind == "sentence":
         return vectors[0].tocsr()
     u, v = vectors
-    parts = [abs(u - v), u.multiply(v)]
-    return sparse.hstack([u, v, *parts] if kind == "order" else parts, format="csr")
+    products = u.multiply(v)
+    parts = [abs(u - v), products]
+    if kind == "order":
+        parts = [u, v, *parts]
+    elif kind == "likeness":
+        # Rows of TF-IDF have length one, so the sum of their products is the cosine.
+        cosines = np.asarray(products.sum(axis=1), dtype=np.float32).reshape(-1, 1)
+        parts = [sparse.csr_matrix(COSINE_SCALE * cosines), *parts]
+    return sparse.hstack(parts, format="csr")
 
 
 def _arrays(vectorizer: TfidfVectorizer, model: LexicalModel) -> Arrays:

@@ -33,6 +33,7 @@ from raysent.evaluation.task import (
     NO_SCORES,
     AnyData,
     Kind,
+    Metric,
     Remarks,
     RetrievalData,
     ScoredSet,
@@ -91,6 +92,8 @@ SIMILARITY_SUFFIX = "-similarity"
 LONG_TEXT = 100_000
 # Of a label in the name of its task.
 _MAX_LABEL_BYTES = 150
+# Of a task's rows: where the largest class has more, its name alone has a high accuracy.
+_LARGEST_SHARE = 0.8
 
 
 def open_tasks(name: str) -> list[OwnTask]:
@@ -507,6 +510,7 @@ def _read_rows(task: OwnTask) -> Rows:
             settings, texts, division, labels, groups, targets.names, is_scored=is_scored
         )
         _check_classes(table, targets.names, labels, division, is_scored=is_scored)
+    metric, metric_note = _metric(settings, targets.names, labels, is_scored=is_scored)
     data = TaskData(
         task=task.name.removesuffix(SIMILARITY_SUFFIX) if task.is_similarity else task.name,
         kind=_kind(texts, settings),
@@ -522,12 +526,12 @@ def _read_rows(task: OwnTask) -> Rows:
         units=division.units,
         has_drawn_validation=division.has_drawn_validation,
         has_drawn_test=division.has_drawn_test,
-        metric=settings.metric,
+        metric=metric,
         scores=NO_SCORES if targets.scores is None else targets.scores,
         scale=targets.scale,
     )
     guessed = [", ".join(columns.notes)] if columns.notes else []
-    notes = list(targets.notes)
+    notes = [*targets.notes, *metric_note]
     if (language := unspaced_language(texts[0])) is not None:
         notes.append(
             f"in {language}, without blanks between words: the baseline is 'tfidf:chars', not 'tfidf'"
@@ -546,10 +550,30 @@ def _read_rows(task: OwnTask) -> Rows:
     )
 
 
+def _metric(
+    settings: TaskSettings, names: Sequence[str], labels: np.ndarray, *, is_scored: bool
+) -> tuple[Metric, list[str]]:
+    """Return what counts on a task, and a note where no one named it and it is not accuracy."""
+    if settings.metric is not None:
+        return settings.metric, []
+    if is_scored or not len(labels):
+        return "accuracy", []
+    counts = np.bincount(labels)
+    largest = int(counts.argmax())
+    share = counts[largest] / len(labels)
+    if share <= _LARGEST_SHARE:
+        return "accuracy", []
+    note = (
+        f"{share:.0%} of the rows are '{names[largest]}', so the score is macro F1; metric=accuracy "
+        "keeps accuracy"
+    )
+    return "macro_f1", [note]
+
+
 def _kind(texts: Sequence[list[str]], settings: TaskSettings) -> Kind:
     if len(texts) == 1:
         return "sentence"
-    return "order" if settings.ordered else "pair"
+    return "order" if settings.ordered else "likeness"
 
 
 def _text_warnings(table: Table, texts: Sequence[list[str]]) -> list[str]:
