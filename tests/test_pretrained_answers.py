@@ -331,7 +331,7 @@ def test_text_that_an_encoder_does_not_read_is_a_line(encoder_folder, tmp_path):
     unread = write_table(
         tmp_path / "korean.csv", num_rows=20, words=list("가나다라마바사아자차카타")
     )
-    (note,) = reading_notes([path], resolve_tasks([str(unread)]), None)
+    note = reading_notes([path], resolve_tasks([str(unread)]), None)[0]
     assert "does not know" in note
     read = tmp_path / "read.csv"
     read.write_text("text,label\n" + "the cat,a\nthe dog,b\n" * 4, "utf-8")
