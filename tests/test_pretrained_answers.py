@@ -334,8 +334,9 @@ def test_text_that_an_encoder_does_not_read_is_a_line(encoder_folder, tmp_path):
     note = reading_notes([path], resolve_tasks([str(unread)]), None)[0]
     assert "does not know" in note
     read = tmp_path / "read.csv"
-    read.write_text("text,label\n" + "the cat,a\nthe dog,b\n" * 4, "utf-8")
-    assert reading_notes([path], resolve_tasks([str(read)]), None) == []
+    rows = "".join(f"the cat w{number},{'ab'[number % 2]}\n" for number in range(12))
+    read.write_text(f"text,label\n{rows}", "utf-8")
+    assert reading_notes([path], resolve_tasks([f"{read}:copies=no"]), None) == []
 
 
 def test_rows_that_fitted_an_answer_are_named_where_they_are_predicted(tmp_path, capsys):

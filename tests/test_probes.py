@@ -10,6 +10,7 @@ from raysent.errors import ConfigError, DataError
 from raysent.evaluation.probes import early_stopping, features, logistic
 from raysent.evaluation.probes.early_stopping import Recipe, Rows, train_together
 from raysent.evaluation.probes.features import features_of
+from raysent.evaluation.probes.lexical import join_columns
 from raysent.evaluation.probes.logistic import (
     Point,
     Problems,
@@ -24,6 +25,7 @@ from raysent.evaluation.protocols import fast, fit_probe
 from raysent.evaluation.task import NO_ROWS, TaskData
 from raysent.evaluation.units import folds_of_units
 from raysent.models.schemes.hash import HashEncoder
+from raysent.models.schemes.tfidf import LexicalModel
 
 
 def random_task(
@@ -498,3 +500,14 @@ def test_features_of_pairs_depend_on_their_kind():
     order = features_of(encoder, columns, kind="order")
     np.testing.assert_array_equal(pair, np.hstack([abs(u - v), u * v]))
     np.testing.assert_array_equal(order, np.hstack([u, v, abs(u - v), u * v]))
+    likeness = features_of(encoder, columns, kind="likeness")
+    cosines = np.sum(u * v, axis=1) / np.linalg.norm(u, axis=1) / np.linalg.norm(v, axis=1)
+    expected = np.hstack([10 * cosines[:, None], abs(u - v), u * v])
+    np.testing.assert_allclose(likeness, expected, rtol=1e-6)
+    model = LexicalModel("words")
+    vectors = [
+        model.vectorizer().fit(["a b c d"]).transform(column) for column in (["a b"], ["b c"])
+    ]
+    products = (vectors[0].toarray() * vectors[1].toarray()).sum()
+    first = join_columns(vectors, kind="likeness").toarray()[0, 0]
+    assert first == pytest.approx(10 * products)

@@ -235,7 +235,7 @@ def test_own_task_with_scores_is_two_tasks(tmp_path):
     )  # fmt: skip
     assert isinstance(data, TaskData)
     assert isinstance(pairs, SimilarityData)
-    assert data.kind == "pair"
+    assert data.kind == "likeness"
     # Other ranges than ratings of up to 5 are mapped to the levels.
     assert (data.scores.min(), data.scores.max()) == (1.0, 5.0)
     assert len(data.test) == 13

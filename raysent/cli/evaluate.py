@@ -512,6 +512,13 @@ def print_ensemble(result: EnsembleResult, *, is_short: bool = False) -> None:
     )
     for remark in result.remarks():
         messages.print(remark, soft_wrap=True)
+    better = result.gain_of_answer()
+    if better is not None:
+        messages.print(
+            f"the rule of a sweep's answer is {better:.2f} points above {result.method} by cross-fitting: "
+            "'raysent ensemble … --method answer' saves it",
+            soft_wrap=True,
+        )
     for name, points in result.below_start().items():
         messages.print(
             f"warning: {name} scores {points:.2f} points below itself before training",

@@ -11,7 +11,7 @@ import numpy as np
 
 from raysent.ensembles.ensemble import Ensemble
 from raysent.ensembles.measures import TaskScores, mean_scores
-from raysent.ensembles.methods import ENSEMBLE, METHODS, check_method
+from raysent.ensembles.methods import ANSWER, ENSEMBLE, METHODS, check_method
 from raysent.ensembles.result import (
     EnsembleResult,
     MeanOverTasks,
@@ -114,10 +114,9 @@ def combine(  # noqa: PLR0913 - what to evaluate, and how to combine
     of_tasks = [list(of_task) for of_task in zip(*chosen.values(), strict=True)]
     if method == ALL or len(chosen) < len(ranked):
         _check_choice(of_tasks)
-    scores = [
-        score_methods(of_task, list(METHODS) if method == ALL else [method, *BASELINES])
-        for of_task in of_tasks
-    ]
+    worth = worth_elsewhere([member.path for member in chosen])
+    methods = list(METHODS) if method == ALL else [method, ANSWER, *BASELINES]
+    scores = [score_methods(of_task, methods, worth=worth) for of_task in of_tasks]
     if method == ALL:
         method = max(
             METHODS,
@@ -131,7 +130,7 @@ def combine(  # noqa: PLR0913 - what to evaluate, and how to combine
         scores=scores,
         method=method,
         costs={member.name: member_cost(member, records) for member, records in chosen.items()},
-        worth=worth_elsewhere([member.path for member in chosen]),
+        worth=worth,
     )
     write_result(output, result)
     return result

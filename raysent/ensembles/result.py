@@ -17,7 +17,7 @@ import pydantic
 from raysent.config import StrictModel
 from raysent.ensembles.answer import Answer
 from raysent.ensembles.measures import MeanScores
-from raysent.ensembles.methods import BY_LOG_LOSS, ENSEMBLE
+from raysent.ensembles.methods import ANSWER, BY_LOG_LOSS, ENSEMBLE
 from raysent.ensembles.task_ensemble import TaskEnsemble, score_methods, score_model
 from raysent.errors import ArtifactError
 from raysent.evaluation.baselines import LEXICAL, below_start
@@ -89,6 +89,14 @@ class EnsembleResult(StrictModel):
             for task, found in self.tasks.items()
             if found.metric != "accuracy"
         ]
+
+    def gain_of_answer(self) -> float | None:
+        """Return by how many points the method `answer` is above this one by cross-fitting; None where it is not."""
+        other = self.mean.scores.get(ANSWER)
+        if other is None:
+            return None
+        gain = other.cross_fitted.value - self.mean.scores[ENSEMBLE].cross_fitted.value
+        return gain if gain > 0 else None
 
     def below_start(self) -> dict[str, float]:
         """Return the points that a member loses against itself before training, by name, if it does."""

@@ -14,7 +14,7 @@ import numpy as np
 from raysent.ensembles.calibration import Calibration, calibrate, calibrated_reliability
 from raysent.ensembles.cross_fitting import CrossFitted, cross_fit, held_out
 from raysent.ensembles.measures import Diversity, TaskScores, contributions, measure
-from raysent.ensembles.methods import ENSEMBLE
+from raysent.ensembles.methods import ANSWER, ENSEMBLE
 from raysent.ensembles.predictions import MemberPredictions
 from raysent.errors import ArtifactError
 from raysent.evaluation.bootstrap import Resamples, mean_estimate
@@ -71,7 +71,9 @@ class TaskEnsemble:
 
     def is_learned(self, name: str) -> bool:
         """Return whether a score is of a model that was trained on the task's labels, or of a combination with one."""
-        return name in self.learned or (bool(self.learned) and name in (ENSEMBLE, *BASELINES))
+        return name in self.learned or (
+            bool(self.learned) and name in (ENSEMBLE, ANSWER, *BASELINES)
+        )
 
 
 def task_ensemble(
@@ -139,7 +141,12 @@ def calibration_of(records: Sequence[Record], *, method: str) -> Calibration | N
     )
 
 
-def score_methods(records: Sequence[Record], methods: Sequence[str]) -> dict[str, TaskScores]:
+def score_methods(
+    records: Sequence[Record],
+    methods: Sequence[str],
+    *,
+    worth: Sequence[float] | None = None,
+) -> dict[str, TaskScores]:
     """Return the scores of each method on one task.
 
     In every outer fold, a method is fitted on the fold's validation rows and then scored on its test rows.
@@ -147,6 +154,7 @@ def score_methods(records: Sequence[Record], methods: Sequence[str]) -> dict[str
     Args:
         records: The members' records of the task, in the members' order.
         methods: Names in `METHODS`.
+        worth: As for `task_ensemble`.
 
     Raises:
         ArtifactError: If the records cannot be combined.
@@ -155,7 +163,8 @@ def score_methods(records: Sequence[Record], methods: Sequence[str]) -> dict[str
     records = compatible(records)
     distinct = dict.fromkeys(methods)
     return {
-        method: score_folds(records, fitted_folds(records, method=method)) for method in distinct
+        method: score_folds(records, fitted_folds(records, method=method, worth=worth))
+        for method in distinct
     }
 
 

@@ -19,11 +19,13 @@ from raysent.data.vocabulary import SubwordVocabulary
 from raysent.errors import ArtifactError, RaysentError
 from raysent.evaluation.task import VALIDATED, RetrievalData, Task, TaskData
 from raysent.models import load as load_model
+from raysent.models.backbone import read_backbone
 from raysent.models.hub import hub_answers
 from raysent.models.known import (
     LARGE_MEGABYTES,
     download,
     encoder_at_hand,
+    find_encoder,
     find_local,
     known_encoders,
     smallest_encoder,
@@ -117,9 +119,9 @@ def with_middle_layers(paths: Sequence[str]) -> list[str]:
     members: list[str] = []
     for path in paths:
         members.append(path)
-        middle = f"middle:{split_path(path)[1]}"
-        if path.startswith("st:") and _can_load(middle):
-            members.append(middle)
+        scheme, place = split_path(path)
+        if scheme == "st:" and place is not None and _has_layers(place):
+            members.append(f"middle:{place}")
     return members
 
 
@@ -244,9 +246,10 @@ def _language_name(code: str) -> str:
     return _LANGUAGES.get(code, f"the language '{code}'")
 
 
-def _can_load(name: str) -> bool:
+def _has_layers(place: str) -> bool:
+    """Return whether raysent's own tower reads an encoder, and so its layers too; its weights are not read."""
     try:
-        load_model(name)
+        read_backbone(str(find_encoder(place, has_weights=False).folder))
     except RaysentError:
         return False
     return True
