@@ -60,7 +60,10 @@ def _cosines(u: np.ndarray, v: np.ndarray) -> np.ndarray:
     """Return the cosine of each row of `u` with the same row of `v`, [rows]; 0 where a vector is zero."""
     products = np.einsum("rd,rd->r", u, v)
     lengths = np.linalg.norm(u, axis=1) * np.linalg.norm(v, axis=1)
-    return np.divide(products, lengths, out=np.zeros_like(products), where=lengths > 0)
+    cosines: np.ndarray = np.divide(
+        products, lengths, out=np.zeros_like(products), where=lengths > 0
+    )
+    return cosines
 
 
 def encode_columns(encoder: Encode, columns: tuple[list[str], ...]) -> list[np.ndarray]:
