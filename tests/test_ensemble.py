@@ -17,6 +17,7 @@ from tiny_run import tiny_run
 
 import raysent
 from raysent import models as model
+from raysent.cli.evaluate import print_ensemble
 from raysent.ensembles import combine, default_folder, fit, pool, read_result
 from raysent.ensembles.pools import read_combination
 from raysent.ensembles.task_ensemble import fitted_folds, task_ensemble
@@ -197,7 +198,7 @@ def test_result_has_scores_with_intervals(run):
     _, result, _ = run
     for task in ("CR", "TREC"):
         scores = result.tasks[task].scores
-        assert list(scores) == ["ensemble", "uniform", "best", *result.members]
+        assert list(scores) == ["ensemble", "answer", "uniform", "best", *result.members]
         assert all(
             score.interval[0] <= score.test <= score.interval[1] for score in scores.values()
         )
@@ -504,3 +505,22 @@ def test_default_folder_is_a_new_one_or_the_sweeps(tmp_path):
     assert default_folder([tmp_path]) == tmp_path
     for models in (["hash:4"], [tmp_path, "hash:4"]):
         assert re.fullmatch(r"runs/ensemble-\d{8}-\d{6}", default_folder(models).as_posix())
+
+
+def test_rule_of_a_sweeps_answer_stands_beside_the_method(run, capsys):
+    """A line says where it is better by cross-fitting, and how to save it."""
+    _, result, _ = run
+    scores = result.mean.scores
+    gain = scores["answer"].cross_fitted.value - scores["ensemble"].cross_fitted.value
+    assert result.gain_of_answer() == (gain if gain > 0 else None)
+    better = scores["answer"].cross_fitted.value + 100.0
+    above = dataclasses.replace(
+        scores["answer"],
+        cross_fitted=dataclasses.replace(scores["answer"].cross_fitted, value=better),
+    )
+    mean = dataclasses.replace(result.mean, scores={**scores, "answer": above})
+    print_ensemble(result.model_copy(update={"mean": mean}))
+    printed = capsys.readouterr()
+    lines = " ".join((printed.out + printed.err).split())
+    assert "points above validation by cross-fitting" in lines
+    assert "--method answer' saves it" in lines
