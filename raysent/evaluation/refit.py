@@ -2,8 +2,8 @@
 
 In: a record, whose probe was fitted on the rows that train, and the rows of its task. Out: the same record with a probe
 that is fitted on the rows that tested too, at the C that was chosen without them. Its scores and its predictions of
-rows stay those of the fits that had not seen these rows. Digests of all rows that fitted it go along, so that whoever
-predicts them again is told that it has seen them; and the earlier probe stays beside it, for what is compared on the
+rows stay those of the fits that had not seen these rows. Digests of all rows that fitted it go along, so that a reader
+who predicts them again learns that it has seen them; and the earlier probe stays beside it, for what is compared on the
 test rows: `as_scored` returns it.
 
 Rows that a table itself names as its test, and those of a published test, are never fitted: who names them compares on
