@@ -11,7 +11,9 @@ from backbones import write_sentence_transformer
 from small_bert import write_bert
 
 from raysent.errors import ArtifactError
+from raysent.evaluation.members import expand, model_key
 from raysent.models import known, load
+from raysent.models.backbone import read_backbone
 from raysent.models.known import (
     KnownEncoder,
     encoder_at_hand,
@@ -22,8 +24,12 @@ from raysent.models.known import (
     pinned_name,
     smallest_encoder,
 )
+from raysent.models.objectives.distillation import Config as Distillation
 from raysent.models.pretrained import folder_key
+from raysent.pipeline.arguments import start_of
 from raysent.storage import file_sha256
+from raysent.training.run import RunConfig
+from raysent.training.targets import find_teacher
 
 TEXT = ["A cat runs.", "", "The dog after the cat"]
 
@@ -154,6 +160,25 @@ def test_unknown_name_is_one_line(encoder, name):
     assert text.startswith("--with: must be a model's folder, its name on the hub (owner/name)")
     assert "\n" not in text
     assert ("did you mean 'tiny-en'?" in text) == (name == "tiny")
+
+
+def test_every_command_takes_every_form_of_a_name(encoder, folder, monkeypatch):
+    """A folder, the name with its owner or without, and with a scheme: one resolver finds the same files for all."""
+    monkeypatch.setenv("RAYSENT_MODELS", str(folder.parent))
+    names = ["tiny-en", "owner/tiny-en", str(folder)]
+    vectors = load(f"st:{folder}").encode(TEXT)
+    for name in [*names, *(f"st:{name}" for name in names), *(f"hf:{name}" for name in names)]:
+        assert find_encoder(name).folder == folder
+        (member,) = expand([name])
+        assert member.key == model_key(member.path)
+        assert find_teacher(Distillation(teacher=name).batches).key == member.key
+        start, kind, num_towers = start_of(name)
+        assert (kind, num_towers) == ("pretrained", 1)
+        assert read_backbone(start["encoder"]["path"]).dim == 16
+        run = RunConfig.model_validate({"initial": name, "objective": {"type": "contrast"}})
+        assert run.initial is None
+        assert find_encoder(run.encoder.path).folder == folder
+        np.testing.assert_allclose(load(name).encode(TEXT), vectors, atol=1e-6)
 
 
 def test_search_takes_folder_names_as_they_are(encoder, folder, monkeypatch):

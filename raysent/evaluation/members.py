@@ -131,9 +131,17 @@ def model_key(path: str) -> str:
     return content_key(*map(_digest, files))
 
 
-def load_saved(path: str, key: str) -> SentenceEncoder | None:
-    """Return a model that was saved by name and key, reading as it did then; None where its content is another."""
+def load_saved(path: str, key: str, *, beside: Path | None = None) -> SentenceEncoder | None:
+    """Return a model that was saved by name and key, reading as it did then; None where its content is another.
+
+    Args:
+        path: Its name.
+        key: The hash of its content.
+        beside: What was saved. Where the model's folder is gone, it may have been moved together with this.
+    """
     path = _same_here(path, key)
+    if beside is not None:
+        path = _moved(path, key, beside.absolute())
     return load(path) if model_key(path) == key else load_earlier(path, key)
 
 
@@ -145,6 +153,27 @@ def _same_here(path: str, key: str) -> str:
         return path
     local = f"{scheme}{folder}"
     return local if model_key(local) == key else path
+
+
+def _moved(path: str, key: str, beside: Path) -> str:
+    """Return where a model's folder was moved to together with another one; the path where it is still there."""
+    scheme, name = split_path(path)
+    if name is None or is_remote(name) or not Path(name).is_absolute() or Path(name).exists():
+        return path
+    parts = Path(name).parts[1:]
+    for above in beside.parents:
+        for start in range(len(parts)):
+            folder = above.joinpath(*parts[start:])
+            if folder.is_dir() and _has_key(f"{scheme}{folder}", key):
+                return f"{scheme}{folder}"
+    return path
+
+
+def _has_key(path: str, key: str) -> bool:
+    try:
+        return model_key(path) == key
+    except RaysentError:
+        return False
 
 
 def model_folder(path: Path) -> Path | None:

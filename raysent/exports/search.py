@@ -178,7 +178,8 @@ class SearchIndex:
     def encoder(self) -> SentenceEncoder:
         """The model, by which queries are encoded."""
         try:
-            encoder = load_saved(self._model, self.format.model_key)
+            local = self.folder.local
+            encoder = load_saved(self._model, self.format.model_key, beside=local)
         except ArtifactError as error:
             raise ArtifactError(
                 f"{self.folder.name}: its model cannot be read ({error}); give model=PATH"

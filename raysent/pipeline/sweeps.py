@@ -680,7 +680,7 @@ def _save_fusions(
     tasks: Sequence[Task],
     evaluator: Evaluator,
     *,
-    copies_hub: bool,
+    copies_hub: bool = False,
 ) -> None:
     """Save what ranks passages on each task with queries as the model to take."""
     best = run / BEST_FOLDER
