@@ -14,7 +14,7 @@ some minutes alone, and for as many with attacks in between, from a process of t
 
 Every attacker waits a second after each attack. Waits are those of clients, from the first byte sent to the last one
 received. Each request has been answered once before, and every later answer must be equal to that one. Memory is that
-of the server's process: before the clients, at its highest, and when all have left. `--checkout` serves another
+of the server's processes: before the clients, at its highest, and when all have left. `--checkout` serves another
 version, `--only` takes some of the attacks.
 """
 
@@ -239,8 +239,12 @@ async def meet(
 
 
 def mib(process: psutil.Process) -> float:
-    """Return the memory that a process holds, in MiB."""
-    return float(process.memory_info().rss) / (1 << 20)
+    """Return the memory that a process and those that it started hold, in MiB."""
+    num_bytes = 0
+    for one in [process, *process.children(recursive=True)]:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            num_bytes += one.memory_info().rss
+    return num_bytes / (1 << 20)
 
 
 def read_all(port: int, request: bytes, *, seconds: float = 30) -> None:

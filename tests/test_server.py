@@ -707,7 +707,7 @@ def test_batcher_waits_for_others_only_after_a_shared_batch(
 
 
 def test_long_requests_take_turns_with_others() -> None:
-    """In parts of a batch, by rows and by characters; a client that leaves takes no results from the others."""
+    """In parts, by rows and by characters, each alone; a client that leaves takes no results from the others."""
     batches: list[list[int]] = []
 
     def compute(_: None, rows: list[tuple[str]]) -> np.ndarray:
@@ -728,7 +728,7 @@ def test_long_requests_take_turns_with_others() -> None:
         assert (await long).ravel().tolist() == [1] * 6 + [1000, 600, 5000, 1]
 
     asyncio.run(use())
-    assert batches == [[1] * 4, [3, 3, 1, 1], [1000], [600], [5000], [1]]
+    assert batches == [[1] * 4, [3, 3], [1, 1], [1000], [600], [5000], [1]]
 
 
 def test_signal_to_stop_answers_requests_in_flight(tmp_path) -> None:

@@ -1,6 +1,7 @@
 """The server's limits, by a real socket: what clients send, what they do not read, and how requests share the model."""
 
 import asyncio
+import gc
 import json
 import select
 import socket
@@ -22,6 +23,7 @@ from raysent.errors import ConfigError
 from raysent.exports import server as server_module
 from raysent.exports.batching import Batcher, QueueFullError
 from raysent.exports.server import serve
+from raysent.exports.server_json_process import JsonProcess
 from raysent.exports.server_request import BodyReader
 from raysent.models.schemes.hash import HashEncoder
 from raysent.reading import parse_json
@@ -324,7 +326,7 @@ def test_bodies_that_are_being_read_are_bounded_together() -> None:
     """A client that sends slowly holds memory, and many of them would hold much."""
 
     async def use() -> None:
-        reader = BodyReader(max_bytes=10, max_texts=10)
+        reader = BodyReader(JsonProcess(timeout_s=60), max_bytes=10, max_texts=10)
 
         def request(*chunks: bytes) -> SimpleNamespace:
             async def stream():
@@ -374,10 +376,12 @@ def test_server_starts_where_an_event_loop_runs(monkeypatch) -> None:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     answers = []
+    num_frozen = []
 
     def ask() -> None:
         while not servers or not servers[0].started:
             time.sleep(0.01)
+        num_frozen.append(gc.get_freeze_count())
         answers.append(get(("127.0.0.1", port), "/health")[0])
         servers[0].should_exit = True
 
@@ -391,3 +395,6 @@ def test_server_starts_where_an_event_loop_runs(monkeypatch) -> None:
     asyncio.run(cell())
     assert answers == [200]
     assert sys.getswitchinterval() == interval
+    # What has been loaded is not searched for garbage while the server runs, and is afterwards.
+    assert num_frozen[0] > 0
+    assert gc.get_freeze_count() == 0

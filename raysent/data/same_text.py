@@ -64,6 +64,9 @@ def as_read(text: str) -> str:
 
 def is_blank(text: str) -> bool:
     """Return whether a reader sees nothing in a text: blanks, and characters that are never shown, alone."""
+    first = _SEEN.search(text)
+    if first is None or first[0] != "&":  # marks of HTML begin with this one
+        return first is None
     return _SEEN.search(_unescaped(text)) is None
 
 

@@ -11,17 +11,18 @@ Errors have OpenAI's form: 400 a wrong request, 401 a wrong token, 403 a web pag
 model or task, 413 too large a body, 415 no JSON, 429 a full queue, 503 no result in time.
 
 Everything that a client sends is checked here, before the model's queue (`batching`) has it: sizes, kinds, the number
-of columns, every argument. A message shows a few characters and a few names of what was sent. A large answer is
-written in pieces between which others are served.
+of columns, every argument. A message shows a few characters and a few names of what was sent. Large bodies are read,
+and long answers are written, by two processes beside this one (`server_json_process`), so that others are served
+meanwhile.
 """
 
 from __future__ import annotations
 
 import asyncio
-import base64
 import hmac
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -53,7 +54,9 @@ from raysent.errors import ConfigError, RaysentError
 from raysent.exports.batching import Batcher, QueueFullError, Rows
 from raysent.exports.search import SearchIndex
 from raysent.exports.server import ServerConfig
-from raysent.exports.server_answer import error_answer, list_answer
+from raysent.exports.server_answer import error_answer, list_answer, numbers_answer
+from raysent.exports.server_json import PLAIN
+from raysent.exports.server_json_process import JsonProcess, JsonProcessError
 from raysent.exports.server_request import (
     TOO_LARGE,
     BodyReader,
@@ -84,6 +87,8 @@ _PAGE_HEADERS = {
 _BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 # Characters of a text for each token that the model reads, and at least.
 _CHARACTERS, _LEAST_CHARACTERS, _TOKENS = 64, 8192, 512
+# Characters of a request's texts above which a thread of its own looks for blank ones.
+_MOST_CHARACTERS_HERE = 64 << 10
 # The kind of requests for vectors in the queue; a task's name is that of predictions.
 _VECTORS = None
 
@@ -122,9 +127,10 @@ def application(
         ],
         exception_handlers={
             HTTPException: _refused,
-            ClientDisconnect: lambda *_: Response(status_code=400),  # the client is gone
-            RaysentError: lambda _, error: error_answer(500, str(error)),
-            Exception: lambda *_: error_answer(500, "the server failed; its own output says why"),
+            ClientDisconnect: _gone,
+            JsonProcessError: _not_in_time,
+            RaysentError: _failed_with_reason,
+            Exception: _failed,
         },
     )
     made.router.redirect_slashes = False
@@ -135,7 +141,27 @@ async def _file(name: str, _: Request) -> Response:
     return FileResponse(_FOLDER / name, headers=_PAGE_HEADERS)
 
 
-def _refused(request: Request, error: Exception) -> Response:
+# Handlers of errors are coroutines: Starlette runs others in threads, which takes a millisecond each.
+async def _gone(_: Request, error: Exception) -> Response:
+    del error
+    return Response(status_code=400)
+
+
+async def _not_in_time(_: Request, error: Exception) -> Response:
+    del error
+    return error_answer(503, "the JSON was not read or written in time; try again later")
+
+
+async def _failed_with_reason(_: Request, error: Exception) -> Response:
+    return error_answer(500, str(error))
+
+
+async def _failed(_: Request, error: Exception) -> Response:
+    del error
+    return error_answer(500, "the server failed; its own output says why")
+
+
+async def _refused(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     path, headers = f"{request.url.path:.100}", error.headers or {}
     own = {
@@ -224,8 +250,14 @@ class _Service:
         tokens = encoder.max_seq_length or _TOKENS
         max_characters = config.max_characters or max(_LEAST_CHARACTERS, _CHARACTERS * tokens)
         self._limits = RowLimits(config.max_texts, max_characters)
-        self._bodies = BodyReader(max_bytes=config.max_body_bytes, max_texts=config.max_texts)
-        self._turn = asyncio.Lock()  # of long answers that are written
+        self._bodies = BodyReader(
+            JsonProcess(timeout_s=config.timeout_s),
+            max_bytes=config.max_body_bytes,
+            max_texts=config.max_texts,
+        )
+        self._writer = JsonProcess(timeout_s=config.timeout_s)
+        self._checks = ThreadPoolExecutor(1, thread_name_prefix="checks")
+        self._turn = asyncio.Lock()  # of long lists of hits that are written
         self._normalizes = config.normalize and encoder.similarity_measure != "hamming"
         self.batcher = Batcher(
             self._compute,
@@ -287,17 +319,9 @@ class _Service:
             "object": "list",
             "model": self._name,
             "usage": {"prompt_tokens": num_tokens, "total_tokens": num_tokens},
-            **_blank_rows(rows),
+            **await self._blank_rows(rows),
         }
-        embeddings = (
-            {
-                "object": "embedding",
-                "index": index,
-                "embedding": _as_base64(row) if form == "base64" else row.tolist(),
-            }
-            for index, row in enumerate(vectors)
-        )
-        return await list_answer(fields, "data", embeddings, turn=self._turn)
+        return await numbers_answer(fields, "data", vectors, form=form, process=self._writer)
 
     async def search(self, request: Request) -> Response:
         """The best passages of an index for each query."""
@@ -325,10 +349,11 @@ class _Service:
             "task": predictor.task,
             "classes": list(predictor.label_values),
             "labels": predictor.answers(logs, threshold),
-            **_blank_rows(rows),
+            **await self._blank_rows(rows),
         }
-        probabilities = (row.tolist() for row in np.exp(logs))
-        return await list_answer(fields, "probabilities", probabilities, turn=self._turn)
+        return await numbers_answer(
+            fields, "probabilities", np.exp(logs), form=PLAIN, process=self._writer
+        )
 
     def _compute(self, kind: str | SearchArguments | None, rows: Rows) -> Any:
         columns = [list(column) for column in zip(*rows, strict=True)]
@@ -366,6 +391,15 @@ class _Service:
             work.cancel()
             gone.cancel()
 
+    async def _blank_rows(self, rows: Rows) -> dict[str, list[int]]:
+        """Return the field that marks rows in which there is nothing to read; nothing where there are none."""
+        if sum(len(text) for row in rows for text in row) <= _MOST_CHARACTERS_HERE:
+            blank = _blank_indices(rows)
+        else:
+            loop = asyncio.get_running_loop()
+            blank = await loop.run_in_executor(self._checks, _blank_indices, rows)
+        return {"blank": blank} if blank else {}
+
     def _about(self) -> dict[str, Any]:
         predictors = self._encoder.predictors
         encodes = not self._encoder.cannot_encode
@@ -390,14 +424,8 @@ class _Service:
         }
 
 
-def _blank_rows(rows: Sequence[Sequence[str]]) -> dict[str, list[int]]:
-    """Return the field that marks rows in which there is nothing to read; nothing where there are none."""
-    places = [index for index, row in enumerate(rows) if all(map(is_blank, row))]
-    return {"blank": places} if places else {}
-
-
-def _as_base64(vector: np.ndarray) -> str:
-    return base64.b64encode(vector.astype("<f4").tobytes()).decode()
+def _blank_indices(rows: Rows) -> list[int]:
+    return [index for index, row in enumerate(rows) if all(map(is_blank, row))]
 
 
 async def _until_gone(request: Request) -> None:

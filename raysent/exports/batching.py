@@ -1,15 +1,21 @@
-"""The queue before a model: rows of many requests are computed together, and long requests take turns.
+"""The queue before a model: rows of many requests are computed together, and long requests are computed between them.
 
-Of the requests that wait, the oldest computes its rows and those of others, up to a size, after a moment for more if
-the batch before was of several. Only one does at a time, in one thread, so a model needs no lock. A long request waits
-in parts, each behind what came before it, so it does not hold up others. A batch has as many rows as the model computes
-in a fraction of a second, which is learned from the batches before. A request that does not fit into the queue is
-refused at once; long requests have half of the queue, so that short ones always find room.
+The requests that have waited longest are computed together, up to a size, after a moment for more if the batch before
+was of several. Only one batch is computed at a time, in one thread, so a model needs no lock. A batch has as many rows
+as the model computes in a fraction of a second, which is learned from the batches before.
+
+A long request is cut into parts, of which each is computed alone. Where others ask too, a part takes a few
+milliseconds, and the next one lets those go first that come in as much time as the request has been computed for. A
+request that does not fit into the queue is refused at once; long requests have half of the queue, so that short ones
+always find room.
 """
 
 from __future__ import annotations
 
 import asyncio
+import heapq
+import itertools
+import statistics
 import time
 from collections import deque
 from collections.abc import Callable, Hashable, Sequence
@@ -24,6 +30,13 @@ import numpy.typing as npt
 _ROW_CHARACTERS = 256
 # Rows of the first batch, and of the smallest to which slow batches lead.
 _FIRST_BATCH, _LEAST_BATCH = 32, 8
+# Seconds of a part of a long request where others ask too, or twice as many as most of the last batches of whole
+# requests took, if that is more.
+_PART_S, _LAST_BATCHES = 0.004, 64
+# Seconds after a short request during which others are expected.
+_OTHERS_S = 1.0
+# Seconds for which a part lets others go first, at most: however many they are, a long request ends.
+_MOST_BEHIND_S = 0.25
 
 Rows = Sequence[Sequence[str]]
 Results = npt.NDArray[Any]
@@ -35,11 +48,21 @@ class QueueFullError(Exception):
 
 @dataclass(eq=False)
 class _Part:
-    """Rows of one request, and where their results go."""
+    """Rows of one request, and where their results go.
+
+    Attributes:
+        kind: What is computed.
+        rows: The rows.
+        size: How many, long rows counted as several.
+        is_cut: Whether the request has other rows too; such a part is computed alone.
+        seconds: How long it was computed, its share of the batch.
+    """
 
     kind: Hashable
     rows: Rows
     size: int
+    is_cut: bool
+    seconds: float = 0.0
     result: asyncio.Future[Results] = field(
         default_factory=lambda: asyncio.get_running_loop().create_future()
     )
@@ -75,11 +98,15 @@ class Batcher:
         self._max_waiting = max_waiting
         self._wait_s = wait_s
         self._batch_s = batch_s
-        self._limit = min(max_batch, _FIRST_BATCH)
+        # Sizes of a batch, and of a part of a long request where others ask too.
+        self._limit = self._part_limit = min(max_batch, _FIRST_BATCH)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="model")
-        self._queue: deque[_Part] = deque()
-        # Those that wait for the lock get it in their order, which is that of the queue.
-        self._turn = asyncio.Lock()
+        # By the time at which each is due; of one time in the order in which they came.
+        self._queue: list[tuple[float, int, _Part]] = []
+        self._numbers = itertools.count()
+        self._working: asyncio.Task[None] | None = None
+        self._last_seconds: deque[float] = deque(maxlen=_LAST_BATCHES)
+        self._last_short = -_OTHERS_S  # when a request of one part was done
         self._is_shared = False  # whether the batch before was of several requests
         self.num_waiting = 0
         self._num_of_long = 0
@@ -113,40 +140,56 @@ class Batcher:
         """Compute the rows part by part: how many the next part has is known when the one before is done."""
         results = []
         first = 0
+        seconds = 0.0
         while first < len(rows):
+            limit = self._limit_of_part()
             last = first + 1
             size = sizes[first]
-            while last < len(rows) and size + sizes[last] <= self._limit:
+            while last < len(rows) and size + sizes[last] <= limit:
                 size += sizes[last]
                 last += 1
-            results.append(await self._result(_Part(kind, rows[first:last], size)))
+            part = _Part(kind, rows[first:last], size, is_cut=last - first < len(rows))
+            results.append(await self._result(part, behind_s=min(seconds, _MOST_BEHIND_S)))
+            seconds += part.seconds
             first = last
+        if len(results) == 1:
+            self._last_short = time.perf_counter()
         return np.concatenate(results)
 
-    async def _result(self, part: _Part) -> Results:
-        self._queue.append(part)
+    def _limit_of_part(self) -> int:
+        """Return the size of the next part of a request: of a batch, unless others ask too."""
+        is_alone = time.perf_counter() - self._last_short > _OTHERS_S
+        return self._limit if is_alone else min(self._limit, self._part_limit)
+
+    async def _result(self, part: _Part, *, behind_s: float) -> Results:
+        due = time.perf_counter() + behind_s
+        heapq.heappush(self._queue, (due, next(self._numbers), part))
+        if self._working is None or self._working.done():
+            # A task of its own: a request that is cancelled does not end the work of the others.
+            self._working = asyncio.ensure_future(self._work())
         try:
-            async with self._turn:
-                # It is the oldest, unless a batch whose first request is gone has it.
-                if part in self._queue:
-                    if sum(waiting.size for waiting in self._queue) < self._limit:
-                        # A client that is alone waits for no other.
-                        await asyncio.sleep(self._wait_s if self._is_shared else 0)
-                    # A request that is cancelled meanwhile does not end the work of the others.
-                    await asyncio.shield(self._finish(self._take()))
             return await part.result
         finally:
             part.result.cancel()
+
+    async def _work(self) -> None:
+        """Compute what waits, until nothing does."""
+        while self._queue:
+            if sum(part.size for _, _, part in self._queue) < self._limit:
+                # A client that is alone waits for no other.
+                await asyncio.sleep(self._wait_s if self._is_shared else 0)
+            await self._finish(self._take())
 
     def _take(self) -> list[_Part]:
         """Return the next parts of one kind; those that have no caller any more are dropped."""
         batch: list[_Part] = []
         size = 0
         while self._queue:
-            part = self._queue[0]
-            if batch and (part.kind != batch[0].kind or size + part.size > self._limit):
+            part = self._queue[0][-1]
+            is_other = batch and (part.is_cut or batch[0].is_cut or part.kind != batch[0].kind)
+            if is_other or (batch and size + part.size > self._limit):
                 break
-            self._queue.popleft()
+            heapq.heappop(self._queue)
             if not part.result.done():
                 batch.append(part)
                 size += part.size
@@ -175,14 +218,26 @@ class Batcher:
             first = last
 
     def _timed(self, batch: list[_Part], rows: Rows) -> Results:
-        """Compute rows, and learn from the time how many rows the next batches may have."""
+        """Compute rows, and learn from the time how many rows the next batches and parts may have."""
         started = time.perf_counter()
         computed = self._compute(batch[0].kind, rows)
-        seconds = time.perf_counter() - started
+        seconds = max(time.perf_counter() - started, 1e-9)
         size = sum(part.size for part in batch)
-        if seconds > self._batch_s:
-            fitting = max(_LEAST_BATCH, int(size * self._batch_s / seconds))
-            self._limit = min(self._limit, fitting)
-        elif 2 * size > self._limit:
-            self._limit = min(self._max_batch, 2 * self._limit)
+        for part in batch:
+            part.seconds = seconds * part.size / size
+        if not batch[0].is_cut:
+            self._last_seconds.append(seconds)
+        usual_s = statistics.median_low(self._last_seconds) if self._last_seconds else 0.0
+        part_s = max(_PART_S, 2 * usual_s)
+        self._limit = self._learned(self._limit, size, speed=self._batch_s / seconds)
+        self._part_limit = self._learned(self._part_limit, size, speed=part_s / seconds)
         return computed
+
+    def _learned(self, limit: int, size: int, *, speed: float) -> int:
+        """Return a limit by a batch's size, and by how many times quicker it was computed than it may be."""
+        fitting = int(size * speed)
+        if speed < 1:
+            return min(limit, max(_LEAST_BATCH, fitting))
+        if 2 * size > limit:
+            return min(self._max_batch, max(limit, min(2 * limit, fitting)))
+        return limit

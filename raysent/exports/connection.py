@@ -26,7 +26,8 @@ class Connection(H11Protocol):
     """Closes itself if there are too many, or if a request has not arrived or an answer was not read in time.
 
     A request is its head and its body. An answer is unread as long as bytes of it wait in this process, which the
-    transport says by `pause_writing` and `resume_writing`. Of all connections together a number of bytes may wait;
+    transport says by `pause_writing` and `resume_writing`; until they are read, no further request of the client is
+    answered. Of all connections together a number of bytes may wait;
     above it the client is ended that has not read for the longest time.
     """
 
@@ -37,6 +38,7 @@ class Connection(H11Protocol):
         self._request_deadline: asyncio.TimerHandle | None = None
         self._answer_deadline: asyncio.TimerHandle | None = None
         self._unread_since = 0.0
+        self._is_next_held = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as in uvicorn
         """Take a connection; the first request has to follow."""
@@ -70,6 +72,16 @@ class Connection(H11Protocol):
         """End that time: the client has all."""
         self._end_answer_time()
         super().resume_writing()
+        if self._is_next_held:
+            self._is_next_held = False
+            super().on_response_complete()
+
+    def on_response_complete(self) -> None:
+        """Go on to the next request of the client, once it has read the answer."""
+        if self._answer_deadline is None:
+            super().on_response_complete()
+        else:
+            self._is_next_held = True
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget the times."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ctypes
+import gc
 import socket
 import sys
 import threading
@@ -30,7 +32,9 @@ _NEEDED = ("starlette", "uvicorn", "prometheus_client")
 # Longer than clients and proxies keep a connection that they may use again, most of them 5 to 60 s.
 _KEEP_ALIVE_S = 75
 # Seconds that a thread computes at most while another one waits.
-_SWITCH_S = 0.001
+_SWITCH_S = 0.0002
+# Seconds between two times at which free memory is given back to the system.
+_TRIM_EACH_S = 20.0
 
 
 @dataclass(frozen=True)
@@ -50,8 +54,8 @@ class ServerConfig:
             gets status 429.
         max_connections: Open connections; more are closed at once.
         wait_s: Seconds to wait for more texts before a batch is encoded, if the batch before was of several requests.
-        batch_s: Seconds that a batch may take; a batch that took more makes the next ones smaller, so that a long
-            request lets others in between.
+        batch_s: Seconds that a batch may take; a batch that took more makes the next ones smaller. A part of a
+            long request takes a few milliseconds where others ask too.
         read_s: Seconds in which a client must have sent its request, else its connection is closed.
         write_s: Seconds in which a client must have read its answer, and one more for each MiB of it, else its
             connection is closed.
@@ -150,7 +154,7 @@ def serve(
         raise ConfigError(
             f"port {port}: cannot be listened on: {error.strerror}; name another port"
         ) from None
-    with listening, _short_turns_of_threads():
+    with listening, _short_turns_of_threads(), _frozen_objects(), _memory_given_back():
         on_ready()
         _run(server, listening)
 
@@ -164,6 +168,41 @@ def _short_turns_of_threads() -> Iterator[None]:
         yield
     finally:
         sys.setswitchinterval(interval)
+
+
+@contextlib.contextmanager
+def _frozen_objects() -> Iterator[None]:
+    """Keep what has been loaded out of the collection of garbage, which holds up all clients while it looks there."""
+    gc.collect()
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
+
+
+@contextlib.contextmanager
+def _memory_given_back() -> Iterator[None]:
+    """Give what large requests took back to the system, again and again, where the C library can (glibc)."""
+    trim = None
+    with contextlib.suppress(OSError, TypeError, AttributeError):
+        trim = ctypes.CDLL(None).malloc_trim
+    if trim is None:
+        yield
+        return
+    is_over = threading.Event()
+
+    def work() -> None:
+        while not is_over.wait(_TRIM_EACH_S):
+            trim(0)
+
+    thread = threading.Thread(target=work, name="memory", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        thread.join()
 
 
 def _run(server: Any, listening: socket.socket) -> None:

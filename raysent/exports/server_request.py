@@ -16,8 +16,9 @@ from starlette.requests import Request
 from raysent.ensembles.predictor import Predictor, find_predictor
 from raysent.errors import ConfigError
 from raysent.exports.search import check_ranking
+from raysent.exports.server_json import read_body
+from raysent.exports.server_json_process import JsonProcess
 from raysent.models.sentence_encoder import SentenceEncoder
-from raysent.reading import parse_json
 
 TOO_LARGE = "the body must have at most {:,} bytes; send fewer texts at a time"
 # JSON values of a body: for each text, and for the arguments.
@@ -26,6 +27,8 @@ _VALUES_OF_TEXT, _MORE_VALUES = 8, 1000
 _MOST_HITS, _MOST_HITS_OF_ALL = 1000, 100_000
 # Characters of what was sent that a message shows, at most.
 _SHOWN = 60
+# Bytes of a body above which it is read by the process beside the server: below, that takes less than a millisecond.
+_MOST_BYTES_HERE = 64 << 10
 # Bytes of bodies that are being read, of all connections, for each byte of the largest one.
 _BODIES_AT_ONCE = 32
 _TOKENS_HINT = "ids of tokens are not read: with LangChain set check_embedding_ctx_length=False"
@@ -56,13 +59,15 @@ class SearchArguments:
 class BodyReader:
     """Reads JSON objects out of the bodies of requests, within a limit for each and one for all together."""
 
-    def __init__(self, *, max_bytes: int, max_texts: int) -> None:
+    def __init__(self, process: JsonProcess, *, max_bytes: int, max_texts: int) -> None:
         """Prepare.
 
         Args:
+            process: What reads large bodies.
             max_bytes: Of one body.
             max_texts: Texts of one request.
         """
+        self._process = process
         self._max_bytes = max_bytes
         self._max_values = _VALUES_OF_TEXT * max_texts + _MORE_VALUES
         self._num_bytes = 0
@@ -78,7 +83,7 @@ class BodyReader:
                 body += chunk
                 self._num_bytes += len(chunk)
                 self._check_sizes(len(body))
-            return self._parsed(bytes(body))
+            return await self._parsed(body)
         finally:
             self._num_bytes -= len(body)
 
@@ -88,10 +93,13 @@ class BodyReader:
         if self._num_bytes > _BODIES_AT_ONCE * self._max_bytes:
             raise HTTPException(429, "too many requests are being read; try again in a second")
 
-    def _parsed(self, body: bytes) -> Mapping[str, Any]:
+    async def _parsed(self, body: bytearray) -> Mapping[str, Any]:
+        max_values = self._max_values
         try:
-            # `encode` reads any text.
-            values = parse_json(body, keep_surrogates=True, max_values=self._max_values)
+            if len(body) <= _MOST_BYTES_HERE:
+                values = read_body(body, max_values=max_values)
+            else:
+                values = await self._process.do("read", body, max_values=max_values)
         except ValueError as error:
             raise HTTPException(400, f"the body must be JSON: {error}") from None
         if not isinstance(values, dict):

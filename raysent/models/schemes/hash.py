@@ -22,6 +22,8 @@ from raysent.storage import content_key
 FORM = "hash:DIM"
 
 _CACHE_BYTES = 64 << 20
+# What a word that is kept takes beside the numbers of its vector, and its characters at most.
+_WORD_BYTES, _MOST_CHARACTERS = 400, 64
 _MAX_DIGITS, _MAX_SHOWN = 6, 40
 
 
@@ -70,7 +72,7 @@ class HashEncoder(SentenceEncoder):
         self._unicode_form: UnicodeForm = unicode_form
         # The legacy generator is part of the definition.
         self._random, self._lock = np.random.RandomState(), Lock()
-        self._vector = lru_cache(maxsize=max(1, _CACHE_BYTES // (4 * dim)))(self._hashed)
+        self._kept = lru_cache(maxsize=_CACHE_BYTES // (4 * dim + _WORD_BYTES))(self._hashed)
 
     def __reduce__(self) -> tuple[Callable[[int], HashEncoder], tuple[int]]:
         return partial(HashEncoder, unicode_form=self._unicode_form), (self._dim,)
@@ -87,6 +89,9 @@ class HashEncoder(SentenceEncoder):
             words = in_form(sentence, self._unicode_form).split() or ["."]
             out[row] = np.mean([self._vector(word) for word in words], axis=0)
         return out
+
+    def _vector(self, word: str) -> Float32:
+        return self._kept(word) if len(word) <= _MOST_CHARACTERS else self._hashed(word)
 
     def _hashed(self, word: str) -> Float32:
         seed = int(
