@@ -124,7 +124,7 @@ def by_setfit(train: pd.DataFrame, fresh: pd.DataFrame, folder: str) -> np.ndarr
 
 
 def by_raysent(
-    train: pd.DataFrame, fresh: pd.DataFrame, name: str, encoder: str
+    train: pd.DataFrame, fresh: pd.DataFrame, name: str, encoders: list[str] | None
 ) -> tuple[np.ndarray, dict[str, Any]]:
     """Return the predictions of the answer, and what the command says of it."""
     texts = [one for one in train if one != "label"]
@@ -132,7 +132,7 @@ def by_raysent(
         run, table = Path(folder) / "run", Path(folder) / f"{name}.jsonl"
         train.to_json(table, orient="records", lines=True, force_ascii=False)
         task = f"{table}:text={'+'.join(texts)},label=label"
-        raysent.sweep(tasks=[task], run=run, pretrained=[encoder], labels=[], progress=False)
+        raysent.sweep(tasks=[task], run=run, pretrained=encoders, labels=[], progress=False)
         ((place, answer),) = read_answers(run)
         columns = [fresh[one].tolist() for one in fresh if one != "label"]
         predicted = raysent.load(place).predict(*columns)
@@ -174,7 +174,7 @@ def cell(
         right = predict().astype(str) == truth.astype(str)
         about[way] = {"right": right.astype(int).tolist(), "s": time.process_time() - began_s}
     began_s = time.process_time()
-    predicted, said = by_raysent(train, fresh, name, encoder)
+    predicted, said = by_raysent(train, fresh, name, [encoder])
     right = predicted.astype(str) == truth.astype(str)
     about["raysent"] = {
         "right": right.astype(int).tolist(),
