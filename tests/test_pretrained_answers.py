@@ -348,10 +348,10 @@ def test_rows_that_fitted_an_answer_are_named_where_they_are_predicted(tmp_path,
         )
     fresh = tmp_path / "fresh.csv"
     fresh.write_text(table.read_text("utf-8") + "something that no row has said,good\n", "utf-8")
-    for name, said in (("whole", "60 of the 61 rows have fitted the model"), ("held-out", "")):
+    for name, said in (("whole", "60 of the 61 rows were used to fit the model"), ("held-out", "")):
         raysent.predict(tmp_path / name, fresh, output=tmp_path / f"{name}.csv")
         lines = " ".join(capsys.readouterr().err.split())
-        assert ("have fitted the model" in lines) == bool(said)
+        assert ("were used to fit the model" in lines) == bool(said)
         assert said in lines
     texts = [row[0] for row in csv.reader(table.read_text("utf-8").splitlines()[1:])]
     predicted = [
