@@ -214,8 +214,8 @@ def _print_fitted(name: str | None, num_fitted: int, num_rows: int) -> None:
     if not num_fitted:
         return
     messages.print(
-        f"{name or 'standard input'}: {num_fitted:,} of the {num_rows:,} rows were used to fit the model, so accuracy on "
-        "them says nothing of new rows; the report has the hold-out score",
+        f"{name or 'standard input'}: {num_fitted:,} of the {num_rows:,} rows were used to fit the model, so accuracy "
+        "on them says nothing of new rows; the report has the hold-out score",
         style="dim",
         soft_wrap=True,
     )
