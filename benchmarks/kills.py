@@ -53,7 +53,7 @@ import raysent.pipeline
 import raysent.report
 from benchmarks.simulation import replay
 from raysent.errors import ExitCode
-from raysent.evaluation.tasks import senteval
+from raysent.reproduction.tasks import senteval
 from raysent.sweeps import load_record, read_events
 
 LIMIT_S, ORPHANS_S, LOOK_S = 1800.0, 180.0, 0.02

@@ -30,12 +30,12 @@ from threadpoolctl import threadpool_limits
 from benchmarks.common import parsed, seconds_of, show
 from raysent.evaluation.members import model_key
 from raysent.evaluation.nearest import nearest_codes, nearest_vectors
-from raysent.exports.corpus import Encoding
-from raysent.exports.search import SearchIndex
 from raysent.kernels.devices import set_matmul_precision
 from raysent.models import load
+from raysent.models.encoding import Encoding
 from raysent.models.sentence_encoder import normalize_rows
 from raysent.models.vector_folder import VectorFolder, VectorFormat
+from raysent.passages.index import SearchIndex
 
 K = 10
 MANY = 64

@@ -11,6 +11,10 @@ of the folder:
     first_word = "my_package.first_word"
 
 A package that cannot be imported does not affect the others; its error is raised when its name is looked up.
+
+raysent's own wings, such as `cluster`, add what they have in the same way: pyproject.toml lists their entry points, and
+an editable install reads a new one only once it is installed again. A wing whose folder is absent adds nothing, and
+nobody misses it.
 """
 
 from __future__ import annotations
@@ -20,6 +24,7 @@ import pkgutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
 from typing import Annotated, Any, Generic, TypeVar, Union, get_args
 
 import pydantic
@@ -31,6 +36,33 @@ from raysent.errors import ConfigError, did_you_mean
 T = TypeVar("T")
 
 OWN_PACKAGE = "raysent"
+_OWN_FOLDER = Path(__file__).parent
+
+
+def points_of(group: str) -> list[EntryPoint]:
+    """Return the entry points of a group in the order of their names, without those of wings that are absent."""
+    points = sorted(entry_points(group=group), key=lambda point: point.name)
+    return [point for point in points if not _is_of_absent_wing(point)]
+
+
+def _is_of_absent_wing(point: EntryPoint) -> bool:
+    """Return whether an entry point names a module of raysent in a folder that is not there."""
+    package, *folders = point.module.split(".")[:-1] or [""]
+    return package == OWN_PACKAGE and not _OWN_FOLDER.joinpath(*folders).is_dir()
+
+
+def package_of(point: EntryPoint) -> str:
+    """Return the installed package that defines an entry point, with its version unless it is raysent."""
+    if point.dist is None:
+        return point.value
+    name = point.dist.name
+    return name if name == OWN_PACKAGE else f"{name} {point.dist.version}"
+
+
+def reason_of(point: EntryPoint, error: BaseException) -> str:
+    """Return in one line why an entry point cannot be used."""
+    line = " ".join(str(error).split())
+    return f"cannot be loaded from {package_of(point)}: {type(error).__name__}: {line}"
 
 
 @dataclass(frozen=True)
@@ -70,8 +102,8 @@ class Registry(Mapping[str, T]):
         self,
         kind: str,
         *,
-        package: str,
-        folders: Iterable[str],
+        package: str = "",
+        folders: Iterable[str] = (),
         read: Callable[[Any], Mapping[str, T]],
         plural: str | None = None,
     ) -> None:
@@ -79,7 +111,7 @@ class Registry(Mapping[str, T]):
 
         Args:
             kind: The name of one component, for messages, such as ``encoder``.
-            package: Dotted name of the folder.
+            package: Dotted name of the folder; empty for a kind that has entry points alone.
             folders: Where its files are, as its ``__path__``.
             read: A module of the folder, or the value of an entry point -> its components by name.
             plural: The entry points are those of the group ``raysent.<plural>``; by default the kind and an s.
@@ -146,22 +178,17 @@ class Registry(Mapping[str, T]):
                 for name, value in self._read(module).items():
                     found[name] = Component(name, value, OWN_PACKAGE, module.__name__)
             self._found = found
-            for point in sorted(entry_points(group=self.group), key=lambda point: point.name):
+            for point in points_of(self.group):
                 self._add(point)
         return self._found
 
     def _add(self, point: EntryPoint) -> None:
         assert self._found is not None
-        package = (
-            f"{point.dist.name} {point.dist.version}" if point.dist is not None else point.value
-        )
+        package = package_of(point)
         try:
             values = self._read(point.load())
         except (Exception, SystemExit) as error:  # another package may raise anything
-            line = " ".join(str(error).split())
-            self._broken[point.name] = (
-                f"cannot be loaded from {package}: {type(error).__name__}: {line}"
-            )
+            self._broken[point.name] = reason_of(point, error)
             return
         for name, value in values.items():
             if name in self._found:

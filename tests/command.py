@@ -13,7 +13,7 @@ from caches import own_cache
 from tiny_run import write_corpus
 
 from raysent.cli import main
-from raysent.evaluation.tasks import senteval
+from raysent.reproduction.tasks import senteval
 
 SPACE = """
 base:

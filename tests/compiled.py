@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from raysent.errors import CompilerError
-from raysent.kernels.compiled import load
+from raysent.kernels.native import load
 
 
 def need_kernel(name: str, *, implementation: str = "compiled") -> None:

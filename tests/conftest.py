@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import tomllib
 from collections.abc import Callable, Iterator
 from functools import partial
+from importlib.metadata import distribution
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +31,20 @@ os.environ.setdefault("RAYSENT_WITH", "none")
 # No test compares clocks: on a busy machine an example may take any time.
 settings.register_profile("raysent", deadline=None)
 settings.load_profile("raysent")
+
+
+def pytest_configure() -> None:
+    """Refuse to run where wings would be missed: an editable install has the entry points of the time it was made."""
+    pyproject = Path(__file__).resolve().parent.parent / "pyproject.toml"
+    groups = tomllib.loads(pyproject.read_text("utf-8"))["project"]["entry-points"]
+    listed = {(group, *point) for group, points in groups.items() for point in points.items()}
+    installed = {
+        (point.group, point.name, point.value) for point in distribution("raysent").entry_points
+    }
+    if not listed <= installed:
+        raise pytest.UsageError(
+            "raysent's installed entry points are not those of pyproject.toml; run 'make setup'"
+        )
 
 
 def _of_all_processes(tmp_path_factory: pytest.TempPathFactory) -> Path:

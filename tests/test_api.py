@@ -24,11 +24,11 @@ from command import CommandLine, write_task
 from tiny_run import tiny_run, write_corpus
 
 import raysent
-from raysent.evaluation.tasks import senteval
 from raysent.models.objectives import OBJECTIVES, ObjectiveConfig, PairBatches
 from raysent.pipeline import registries
 from raysent.registry import Component
 from raysent.reproduction import plan_reproduction, read_paper
+from raysent.reproduction.tasks import senteval
 from raysent.sweeps import read_events
 from raysent.training.loop import fit
 

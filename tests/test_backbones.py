@@ -25,11 +25,12 @@ from raysent.ensembles import Ensemble
 from raysent.ensembles.ensemble import LoadedMember
 from raysent.errors import ArtifactError, ConfigError, RaysentError
 from raysent.evaluation.members import saved_path
-from raysent.exports import export, mteb
+from raysent.exports import export
 from raysent.exports.formats import FORMATS
 from raysent.exports.formats.onnx import _Graph
 from raysent.exports.modeling_raysent import activation_of
 from raysent.exports.tokenizer import build_tokenizer, exported_ids, pad_id
+from raysent.integrations import mteb
 from raysent.kernels import packed_attention
 from raysent.kernels.devices import acting_as_gpu
 from raysent.kernels.padding import similar_lengths

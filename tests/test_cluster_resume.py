@@ -75,9 +75,9 @@ def jobs(bucket, monkeypatch, tmp_path):
     Path("cluster.yaml").write_text(text)
     found = Jobs()
     monkeypatch.setattr(submission, "Jobs", found)
-    monkeypatch.setattr("raysent.pipeline.clusters.Launcher", Launcher)
+    monkeypatch.setattr("raysent.cluster.sweeps.Launcher", Launcher)
     monkeypatch.setattr(Launcher, "files", [])
-    monkeypatch.setattr("raysent.pipeline.clusters.ask_account", lambda *_, **__: AccountState())
+    monkeypatch.setattr("raysent.cluster.sweeps.ask_account", lambda *_, **__: AccountState())
     monkeypatch.setenv("RAYSENT_CACHE", str(tmp_path / "c"))
     monkeypatch.setattr("raysent.cluster.prices.boto3", SimpleNamespace(client=_no_prices))
     found.client = bucket

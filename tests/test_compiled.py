@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from raysent.errors import CompilerError
-from raysent.kernels import compiled as build
-from raysent.kernels.compiled import load, try_load
+from raysent.kernels import native
+from raysent.kernels.compiled import build
+from raysent.kernels.native import load, try_load
 
 SOURCE = 'extern "C" int answer() { return 42; }\n'
 
@@ -21,11 +22,11 @@ def kernels(tmp_path, monkeypatch):
     """A folder of kernels and an empty cache; results of earlier loads are cleared before and after."""
     monkeypatch.setenv("RAYSENT_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(build, "_SOURCES", tmp_path)
-    for cached in (build._outcome, build.try_load):
+    for cached in (build._outcome, native.try_load):
         cached.cache_clear()
     (tmp_path / "toy.cpp").write_text(SOURCE)
     yield tmp_path
-    for cached in (build._outcome, build.try_load):
+    for cached in (build._outcome, native.try_load):
         cached.cache_clear()
 
 
@@ -93,7 +94,7 @@ def test_no_process_loads_a_library_that_is_not_as_built(kernels, compiler, dama
         library.unlink()  # this process has it mapped
         library.write_bytes(bad[damage])
     program = (
-        "from pathlib import Path; from raysent.kernels import compiled as build; "
+        "from pathlib import Path; from raysent.kernels.compiled import build; "
         f"build._SOURCES = Path({str(kernels)!r}); assert build.load('toy').answer() == 42"
     )
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
@@ -138,7 +139,7 @@ def test_files_of_this_user_and_of_root_are_owned(tmp_path, monkeypatch):
 def test_load_is_safe_among_processes(kernels, compiler):
     """Several processes at once build one library, and none opens an incomplete one."""
     program = (
-        "from pathlib import Path; from raysent.kernels import compiled as build; "
+        "from pathlib import Path; from raysent.kernels.compiled import build; "
         f"build._SOURCES = Path({str(kernels)!r}); assert build.load('toy').answer() == 42"
     )
     paths = os.pathsep.join(

@@ -19,9 +19,9 @@ import raysent.models.encoders as registry
 from raysent.config import Document, StrictModel, validate
 from raysent.data.vocabulary import PAD_ID, UNK_ID, Sentences, Vocabulary
 from raysent.errors import CompilerError, ConfigError
-from raysent.kernels import compiled as build
 from raysent.kernels import packed_gru as recurrence
 from raysent.kernels import recurrences
+from raysent.kernels.compiled import build
 from raysent.kernels.packing import block_rows, pack, pack_blocks
 from raysent.models.embeddings import EmbeddingConfig, Tables
 from raysent.models.encoders import (

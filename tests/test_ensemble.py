@@ -28,8 +28,8 @@ from raysent.evaluation.evaluate import Evaluator
 from raysent.evaluation.members import expand
 from raysent.evaluation.probes.results import FoldResult
 from raysent.evaluation.task import TaskData
-from raysent.evaluation.tasks import senteval
 from raysent.models.schemes.hash import HashEncoder
+from raysent.reproduction.tasks import senteval
 from raysent.storage import read_json, write_json
 from raysent.training.loop import fit as fit_model
 

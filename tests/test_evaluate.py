@@ -16,10 +16,10 @@ from raysent.evaluation.members import UnreadableModelError, expand, load_shared
 from raysent.evaluation.protocols import PROTOCOLS
 from raysent.evaluation.records import Costs, Score, SimilarityScore, read_record, read_scores
 from raysent.evaluation.task import ProbeTask, ScoredSet, SimilarityTask, TaskData
-from raysent.evaluation.tasks import senteval
 from raysent.models import ModelConfig, SentenceModel
 from raysent.models.schemes.hash import HashEncoder
 from raysent.pipeline import evaluation as pipeline
+from raysent.reproduction.tasks import senteval
 
 
 @pytest.fixture(autouse=True)

@@ -18,7 +18,7 @@ import sys
 from pathlib import Path
 import raysent
 from benchmarks import kills
-from raysent.kernels.compiled import try_load
+from raysent.kernels.native import try_load
 try_load("text")  # kept by the processes that are forked
 def write_inputs(folder, write=kills.write_inputs):
     write(folder)

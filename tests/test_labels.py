@@ -19,7 +19,7 @@ import raysent
 from raysent.data.labels import joined_names, kind_of_labels, label_value
 from raysent.evaluation.task import TaskData
 from raysent.evaluation.task_files import OwnTask
-from raysent.exports.server import ServerConfig, make_application
+from raysent.serving.server import ServerConfig, make_application
 from raysent.storage import read_json, write_json
 
 WORDS = [

@@ -186,7 +186,7 @@ def started(monkeypatch, tmp_path):
 
     monkeypatch.chdir(tmp_path)
     toy_space(tmp_path)
-    monkeypatch.setattr("raysent.pipeline.clusters.run_submission", run)
+    monkeypatch.setattr("raysent.cluster.sweeps.run_submission", run)
     return seen
 
 

@@ -6,6 +6,7 @@ import ast
 import importlib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -25,12 +26,16 @@ ROWS: tuple[tuple[str, ...], ...] = (
     ("ensembles",),
     ("training",),
     ("sweeps",),
-    ("exports", "reproduction", "live"),
-    ("cluster", "report"),
+    ("live",),
+    ("report",),
     ("pipeline",),
     ("cli",),
     ("__main__",),
+    # Wings: found by entry points, and imported by nothing below, nor by each other.
+    ("cluster", "exports", "integrations", "passages", "reproduction", "serving"),
 )
+# `kernels.compiled` is a wing inside a package of the core.
+WINGS = (*(f"raysent.{name}" for name in ROWS[-1]), "raysent.kernels.compiled")
 HEIGHT = {package: height for height, row in enumerate(ROWS) for package in row}
 
 # A library on the left is imported only by the packages on the right.
@@ -39,14 +44,19 @@ LIBRARIES: dict[str, frozenset[str]] = {
     "optuna": frozenset({"sweeps", "pipeline"}),
     "boto3": frozenset({"cluster", "storage"}),
     "botocore": frozenset({"cluster", "storage"}),
-    "sklearn": frozenset({"models", "evaluation", "ensembles"}),
-    "typer": frozenset({"cli"}),
+    "sklearn": frozenset({"models", "evaluation", "ensembles", "reproduction"}),
+    "typer": frozenset({"cli", "cluster", "exports", "passages", "reproduction", "serving"}),
     "rich": frozenset({"models", "cli", "live", "progress"}),
 }
 
-# Where own modules may be imported inside a function: asking for help must not import torch and Ray, and a sweep on this
-# machine no client of a cloud.
-LATE = ("raysent.cli", "raysent.pipeline")
+# Where own modules may be imported inside a function: asking for help must not import torch and Ray, and modules that
+# need the libraries of an extra are imported once it is known that they are installed.
+LATE = (
+    "raysent.cli",
+    "raysent.pipeline",
+    "raysent.serving.server",
+    "raysent.exports.formats.sentence_transformers",
+)
 
 # What the command line imports of the package: the public API, packages' public names, the ground, and its own printing.
 _GROUND = (
@@ -56,6 +66,7 @@ _GROUND = (
     "raysent.platforms",
     "raysent.progress",
     "raysent.redaction",
+    "raysent.registry",
     "raysent.live",
 )
 OPEN_MODULES = ("raysent", *_GROUND, "raysent.pipeline")
@@ -75,6 +86,7 @@ class Import:
         return f"{self.module}:{self.line} imports {self.target}"
 
 
+@cache
 def sources() -> dict[str, Path]:
     """Return every module of the package by its dotted name."""
     found = {}
@@ -109,6 +121,7 @@ def imports_in(
             yield from imports_in(module, node, modules, is_late=inside)
 
 
+@cache
 def all_imports() -> list[Import]:
     """Return every import of every module."""
     modules = sources()
@@ -125,6 +138,13 @@ def own_imports() -> list[Import]:
     return [found for found in all_imports() if found.target.split(".")[0] == "raysent"]
 
 
+def wing_of(name: str) -> str:
+    """Return the wing that a module is part of, or that a text names; empty for the core."""
+    return next(
+        (wing for wing in WINGS if name == wing or name.startswith((f"{wing}.", f"{wing}:"))), ""
+    )
+
+
 def test_layers_name_every_package_of() -> None:
     """Every module and folder of the package has its place in the table."""
     packages = {package_of(module) for module in sources()} - {""}
@@ -139,6 +159,7 @@ def test_layers_no_import_upward_or_sideways() -> None:
         if package_of(found.module)
         and package_of(found.target)
         and package_of(found.module) != package_of(found.target)
+        and not (wing_of(found.module) and wing_of(found.target))
         and HEIGHT[package_of(found.target)] >= HEIGHT[package_of(found.module)]
     ]
     assert crossing == []
@@ -155,6 +176,55 @@ def test_layers_nothing_below_reads_the_packages_own_file_for_a_package_of() -> 
         if f"raysent.{alias.name}" not in sources() and alias.name != "__version__"
     ]
     assert names == []
+
+
+def test_layers_the_core_imports_no_wing() -> None:
+    """Wings are found by entry points; so the core is whole without each of them."""
+    crossing = [
+        str(found) for found in own_imports() if wing_of(found.target) and not wing_of(found.module)
+    ]
+    assert crossing == []
+
+
+def test_layers_no_string_names_a_wing() -> None:
+    """Neither does the core import one by its name; nor do its stubs, but for that of all names for type checkers."""
+    naming = [
+        f"{module}:{node.lineno} {node.value}"
+        for module, path in sources().items()
+        if not wing_of(module)
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and wing_of(node.value)
+    ]
+    stubs = set(PACKAGE.rglob("*.pyi")) - {PACKAGE / "__init__.pyi"}
+    for path in stubs:
+        package = ".".join(path.parent.relative_to(PACKAGE.parent).parts)
+        targets = [
+            f"{package}.{node.module}"
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+            if isinstance(node, ast.ImportFrom)
+        ]
+        if not wing_of(package):
+            naming += [f"{path.name} of {package}: {name}" for name in targets if wing_of(name)]
+    assert naming == []
+
+
+def test_layers_wings_import_each_other_for_types_alone() -> None:
+    """Each can be left out without the others; what one needs of another it takes from `raysent` itself."""
+    crossing = []
+    for module, path in sources().items():
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        blocks = [
+            node
+            for node in tree.body
+            if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+        ]
+        tree.body = [node for node in tree.body if node not in blocks]
+        crossing += [
+            str(found)
+            for found in imports_in(module, tree, set(sources()))
+            if wing_of(module) and wing_of(found.target) not in ("", wing_of(module))
+        ]
+    assert crossing == []
 
 
 def test_layers_no_cycle_between_modules() -> None:

@@ -17,7 +17,7 @@ from scipy.stats import spearmanr
 import raysent
 from raysent.errors import ConfigError, DataError
 from raysent.evaluation.records import MtebScore, read_score, read_scores, write_score
-from raysent.exports import mteb as module
+from raysent.integrations import mteb as module
 from raysent.models.schemes.hash import HashEncoder
 from raysent.report.run import read_run
 from raysent.report.sections.evaluation import task_scores

@@ -15,7 +15,7 @@ from raysent.evaluation import nearest
 from raysent.evaluation.nearest import nearest_codes, nearest_vectors
 from raysent.evaluation.retrieval import rank
 from raysent.evaluation.task import RetrievalData
-from raysent.kernels.compiled import try_load
+from raysent.kernels.native import try_load
 from raysent.models.codes import pack_bits
 from raysent.models.sentence_encoder import normalize_rows
 

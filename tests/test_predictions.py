@@ -29,10 +29,10 @@ from raysent.errors import ArtifactError, ConfigError, DataError
 from raysent.evaluation.evaluate import Evaluator
 from raysent.evaluation.members import expand
 from raysent.evaluation.task_files import OwnTask
-from raysent.exports.server import ServerConfig, make_application
 from raysent.models import average_of_words, load
 from raysent.pipeline import predictions
 from raysent.pipeline.table_output import OutputTable, writing
+from raysent.serving.server import ServerConfig, make_application
 from raysent.storage import read_json, write_json
 
 WORDS = ("red", "blue", "tall", "short", "round", "flat", "hot", "cold")

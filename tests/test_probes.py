@@ -7,8 +7,7 @@ from scipy.special import logsumexp
 from sklearn.linear_model import LogisticRegression
 
 from raysent.errors import ConfigError, DataError
-from raysent.evaluation.probes import early_stopping, features, logistic
-from raysent.evaluation.probes.early_stopping import Recipe, Rows, train_together
+from raysent.evaluation.probes import features, logistic
 from raysent.evaluation.probes.features import features_of
 from raysent.evaluation.probes.lexical import join_columns
 from raysent.evaluation.probes.logistic import (
@@ -26,6 +25,8 @@ from raysent.evaluation.task import NO_ROWS, TaskData
 from raysent.evaluation.units import folds_of_units
 from raysent.models.schemes.hash import HashEncoder
 from raysent.models.schemes.tfidf import LexicalModel
+from raysent.reproduction.protocols import early_stopping
+from raysent.reproduction.protocols.early_stopping import Recipe, Rows, train_together
 
 
 def random_task(

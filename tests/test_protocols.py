@@ -22,14 +22,13 @@ from raysent.evaluation.protocols import (
     PROTOCOLS,
     EvaluationProtocol,
     fit_probe,
-    kiros,
     protocol_name,
-    senteval,
 )
-from raysent.evaluation.protocols.kiros import NaiveBayes, pair_features
 from raysent.evaluation.task import TaskData
 from raysent.evaluation.tasks import load_task
 from raysent.models.schemes.hash import HashEncoder
+from raysent.reproduction.protocols import kiros, senteval
+from raysent.reproduction.protocols.kiros import NaiveBayes, pair_features
 
 # SentEval's own scores for the hash-seeded bag of words of 50 dimensions: validation, test, and F1 where it has one.
 PROTOTYPING = {

@@ -31,13 +31,13 @@ from raysent.ensembles.answer import Answer, Candidate
 from raysent.errors import ArtifactError
 from raysent.evaluation.bootstrap import BootstrapEstimate
 from raysent.evaluation.evaluate import Evaluator
-from raysent.evaluation.tasks import senteval
 from raysent.report import write
 from raysent.report.blocks import duration, fixed, isolated, number, significant
 from raysent.report.figures import short_names
 from raysent.report.run import read_run
 from raysent.report.sections import answer as answer_section
 from raysent.report.sections.ensemble import method_scores
+from raysent.reproduction.tasks import senteval
 from raysent.storage import read_json, read_json_lines, write_json, write_json_lines
 from raysent.storage.layout import ENSEMBLE_FILE, JOURNAL_FILE, SWEEP_FILE
 from raysent.training.outcome import Outcome, save_outcome

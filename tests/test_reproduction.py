@@ -16,7 +16,6 @@ from tiny_run import write_corpus
 from benchmarks.claims import claims_page, holm, reported_difference
 from raysent.config import Document, validate
 from raysent.errors import ConfigError, DataError
-from raysent.evaluation.tasks import senteval, similarity
 from raysent.models import SentenceModel, load
 from raysent.reproduction import estimate, known_papers, read_paper, reproduce, scores
 from raysent.reproduction.files import ClaimEntry, PaperFile
@@ -31,6 +30,7 @@ from raysent.reproduction.making import (
 from raysent.reproduction.reported import reported_tables
 from raysent.reproduction.run import planned_run
 from raysent.reproduction.scores import ClaimResult, claim_result, reported_rows
+from raysent.reproduction.tasks import senteval, similarity
 from raysent.storage import read_json, read_json_lines, write_json_lines
 from raysent.training.outcome import load_reports
 

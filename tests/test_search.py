@@ -21,12 +21,12 @@ from raysent.errors import ArtifactError, ConfigError, DataError
 from raysent.evaluation.fusion import Ranking, fuse
 from raysent.evaluation.retrieval import fit_weight, measure, rank
 from raysent.evaluation.task import RetrievalData
-from raysent.exports.search import Hit, SearchIndex, read_queries
 from raysent.models import ModelConfig, SentenceModel, load, vector_folder
 from raysent.models.schemes.bm25 import Bm25Index
 from raysent.models.schemes.hash import HashEncoder
 from raysent.models.sentence_encoder import JoinedEncoders, normalize_rows
 from raysent.models.vector_folder import VectorFolder, VectorFormat
+from raysent.passages.index import Hit, SearchIndex, read_queries
 from raysent.storage import file_sha256
 
 
@@ -98,8 +98,8 @@ def test_int8_orders_what_is_near_by_signs(passages, tmp_path, monkeypatch) -> N
     cosines = normalize_rows(encoder.encode(queries)) @ normalize_rows(stored.astype(np.float32)).T
     for hits, row in zip(index.search(queries, k=5), cosines, strict=True):
         assert [hit.score for hit in hits] == pytest.approx(-np.sort(-row)[:5], abs=1e-6)
-    monkeypatch.setattr("raysent.exports.search._LEAST_RESCORED", 7)
-    monkeypatch.setattr("raysent.exports.search._RESCORED", 1)
+    monkeypatch.setattr("raysent.passages.index._LEAST_RESCORED", 7)
+    monkeypatch.setattr("raysent.passages.index._RESCORED", 1)
     apart = np.unpackbits(
         np.packbits(exact > 0, axis=1) ^ np.packbits(encoder.encode(queries[:1]) > 0, axis=1),
         axis=1,
@@ -560,7 +560,7 @@ def test_derived_files_that_cannot_be_written_are_made_for_the_search(
     def refuse(*_: object, **__: object) -> None:
         raise PermissionError("not yours")
 
-    monkeypatch.setattr("raysent.exports.derived_files.remove_tree", refuse)
+    monkeypatch.setattr("raysent.passages.derived_files.remove_tree", refuse)
     assert answers(SearchIndex("index")) == expected
 
 

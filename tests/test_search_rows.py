@@ -25,7 +25,8 @@ from raysent.evaluation.divided import (
 )
 from raysent.evaluation.division import divided
 from raysent.evaluation.task import ProbeTask, TaskData
-from raysent.evaluation.tasks import load_task, resolve_tasks, senteval
+from raysent.evaluation.tasks import load_task, resolve_tasks
+from raysent.reproduction.tasks import senteval
 from raysent.storage import read_json, write_json
 from raysent.training.labels import LabelledRows, LabelsConfig
 from raysent.training.loop import fit
@@ -54,7 +55,7 @@ def seen(event, given):
     if event != "open" or not isinstance(given[0], str) or not given[0].startswith(root) or given[0] == root + "trace":
         return
     if "TREC" in given[0]:
-        sys.modules["raysent.evaluation.tasks.senteval"].NUM_ROWS.update(QUESTIONS)
+        sys.modules["raysent.reproduction.tasks.senteval"].NUM_ROWS.update(QUESTIONS)
     number = os.getpid()
     if number not in log:
         log[number] = os.open(root + "trace", os.O_WRONLY | os.O_APPEND | os.O_CREAT)

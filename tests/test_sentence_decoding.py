@@ -14,7 +14,7 @@ from raysent.config import Document, validate
 from raysent.data.batches import Triplets
 from raysent.data.vocabulary import Sentences, Vocabulary
 from raysent.errors import CompilerError, ConfigError
-from raysent.kernels import compiled as build
+from raysent.kernels.compiled import build
 from raysent.models import ModelConfig, SentenceModel, load
 from raysent.models.objectives import TripletBatches, build_objective
 from raysent.models.objectives.sentence_decoding import Config

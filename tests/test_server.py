@@ -22,11 +22,11 @@ from typed import RAYSENT
 
 import raysent
 from raysent.errors import ArtifactError, ConfigError
-from raysent.exports.batching import Batcher, QueueFullError
-from raysent.exports.connection import Connection
-from raysent.exports.server import ServerConfig, make_application, make_server, serve
 from raysent.models.schemes.hash import HashEncoder
 from raysent.models.sentence_encoder import SentenceEncoder
+from raysent.serving.batching import Batcher, QueueFullError
+from raysent.serving.connection import Connection
+from raysent.serving.server import ServerConfig, make_application, make_server, serve
 
 uvicorn = pytest.importorskip("uvicorn", reason="pip install raysent[serve]")
 pytest.importorskip("starlette", reason="pip install raysent[serve]")
@@ -563,7 +563,7 @@ def test_port_in_use_is_refused_in_one_line() -> None:
 def test_missing_library_is_named(monkeypatch) -> None:
     """With the extra that installs it."""
     monkeypatch.setattr(
-        "raysent.exports.server.find_spec", lambda name: None if name == "starlette" else name
+        "raysent.serving.server.find_spec", lambda name: None if name == "starlette" else name
     )
     with pytest.raises(ConfigError, match=r"^serve: needs starlette; install raysent\[serve\]$"):
         serve("hash:8")
@@ -736,7 +736,7 @@ def test_signal_to_stop_answers_requests_in_flight(tmp_path) -> None:
     script = f"""
 import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})
 import test_server
-from raysent.exports.server import ServerConfig, make_application, make_server, serve
+from raysent.serving.server import ServerConfig, make_application, make_server, serve
 serve(test_server.Held(sys.argv[2]), port=int(sys.argv[1]), config=ServerConfig(max_batch=1))
 """
     with socket.socket() as free:

@@ -20,13 +20,13 @@ from raysent.ensembles.calibration import Answered, Calibration
 from raysent.ensembles.pools import LogarithmicPool
 from raysent.ensembles.predictor import Predictor
 from raysent.errors import ConfigError
-from raysent.exports import server as server_module
-from raysent.exports.batching import Batcher, QueueFullError
-from raysent.exports.server import serve
-from raysent.exports.server_json_process import JsonProcess
-from raysent.exports.server_request import BodyReader
 from raysent.models.schemes.hash import HashEncoder
 from raysent.reading import parse_json
+from raysent.serving import server as server_module
+from raysent.serving.batching import Batcher, QueueFullError
+from raysent.serving.server import serve
+from raysent.serving.server_json_process import JsonProcess
+from raysent.serving.server_request import BodyReader
 
 pytest.importorskip("uvicorn", reason="pip install raysent[serve]")
 
@@ -239,7 +239,7 @@ def test_unread_answers_are_bounded_together() -> None:
 
 def test_large_answer_lets_others_be_served_while_it_is_written() -> None:
     """It is written in pieces."""
-    from raysent.exports.server_answer import list_answer
+    from raysent.serving.server_answer import list_answer
 
     async def use() -> int:
         num_turns = 0

@@ -21,12 +21,12 @@ from test_server_limits import unread
 
 from raysent.data.same_text import is_blank
 from raysent.exports import batching, server_answer, server_json_process, server_request
-from raysent.exports.batching import Batcher
-from raysent.exports.server import _memory_given_back
-from raysent.exports.server_json import JOBS
-from raysent.exports.server_json_process import JsonProcess, JsonProcessError
 from raysent.models.schemes import hash as hash_scheme
 from raysent.models.schemes.hash import HashEncoder
+from raysent.serving.batching import Batcher
+from raysent.serving.server import _memory_given_back
+from raysent.serving.server_json import JOBS
+from raysent.serving.server_json_process import JsonProcess, JsonProcessError
 
 pytest.importorskip("uvicorn", reason="pip install raysent[serve]")
 
@@ -343,7 +343,7 @@ def test_next_request_of_a_client_is_computed_when_it_has_read_the_answer() -> N
 
 def test_free_memory_is_given_back_while_the_server_runs(monkeypatch) -> None:
     """By the C library, where it can; and no longer when the server has ended."""
-    from raysent.exports import server as server_module
+    from raysent.serving import server as server_module
 
     is_called = threading.Event()
     library = SimpleNamespace(malloc_trim=lambda _: is_called.set())

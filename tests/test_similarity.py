@@ -14,8 +14,9 @@ from raysent.errors import DataError
 from raysent.evaluation.evaluate import Evaluator
 from raysent.evaluation.similarity import cosines, score_sets
 from raysent.evaluation.task import ScoredSet
-from raysent.evaluation.tasks import TASKS, similarity
+from raysent.evaluation.tasks import TASKS
 from raysent.models.schemes.hash import HashEncoder
+from raysent.reproduction.tasks import similarity
 
 # SentEval's own scores for the hash-seeded bag of words of 50 dimensions: Pearson's mean and weighted mean, Spearman's.
 PUBLISHED = {

@@ -32,14 +32,14 @@ def submitted(monkeypatch):
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr("raysent.pipeline.clusters.Launcher", lambda file: file)
+    monkeypatch.setattr("raysent.cluster.sweeps.Launcher", lambda file: file)
 
     def run(file, submitted, **_):
         seen.append((file, submitted))
         return SubmittedSweep(0)
 
-    monkeypatch.setattr("raysent.pipeline.clusters.run_submission", run)
-    monkeypatch.setattr("raysent.pipeline.clusters.ask_account", lambda *_, **__: AccountState())
+    monkeypatch.setattr("raysent.cluster.sweeps.run_submission", run)
+    monkeypatch.setattr("raysent.cluster.sweeps.ask_account", lambda *_, **__: AccountState())
     return seen
 
 

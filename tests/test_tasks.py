@@ -12,7 +12,7 @@ from raysent.errors import ConfigError, DataError
 from raysent.evaluation import tasks
 from raysent.evaluation.task import PROBED, SCORINGS, ProbeTask
 from raysent.evaluation.tasks import embedded as documentation
-from raysent.evaluation.tasks import senteval
+from raysent.reproduction.tasks import senteval
 
 
 def write_two_files(data_dir, positive: bytes, negative: bytes) -> None:

@@ -225,7 +225,7 @@ def test_sweep_refuses_a_wrong_target_before_it_measures(monkeypatch, tmp_path):
         raysent.sweep("quickstart", run=tmp_path / "run", track=["foo:bar"], progress=False)
     with pytest.raises(ConfigError, match="track foo:bar: unknown tracker"):
         raysent.plan("quickstart", run=tmp_path / "run", track="foo:bar", progress=False)
-    monkeypatch.setattr("raysent.sweeps.trackers.mlflow_runs.find_spec", lambda _: None)
+    monkeypatch.setattr("raysent.integrations.mlflow_runs.find_spec", lambda _: None)
     with pytest.raises(ConfigError, match="mlflow needs the package"):
         raysent.plan("quickstart", run=tmp_path / "run", track=["mlflow:x"], progress=False)
 

@@ -269,7 +269,7 @@ def test_tasks_are_kept_apart_and_their_tables_shipped(raysent, monkeypatch):
         command.extend(submission._pack(submitted, packed, is_kept=False))
         return SubmittedSweep(0)
 
-    monkeypatch.setattr("raysent.pipeline.clusters.run_submission", pack)
+    monkeypatch.setattr("raysent.cluster.sweeps.run_submission", pack)
     given = ["--tasks", "docs-library", "--tasks", "reviews.csv:text=body,label=stars", *ACCEPTED]
     ran = raysent("sweep", "toy.yaml", "--cluster", "cluster.yaml", *given)
     assert ran.code == 0, ran.err

@@ -23,8 +23,9 @@ import typer.core
 
 import raysent
 from raysent import __version__
-from raysent.cli import evaluate, machines, models, papers, sweep, vectors
+from raysent.cli import components, costs, evaluate, models, sweep, vectors
 from raysent.cli.options import as_typed
+from raysent.cli.wings import ADDITIONS, Command, Commands, Option, with_options
 from raysent.docstrings import docstring_of
 from raysent.errors import ConfigError, ExitCode, RaysentError, did_you_mean
 from raysent.platforms import open_streams, signals_handled
@@ -35,21 +36,16 @@ UsageError: Any = typer.BadParameter.__base__
 
 _ROOT_FLAGS = ("-q", "--quiet", "-v", "--verbose", "--trust-remote-code")
 
-# Group of `raysent --help` -> its commands.
+# Heading of `raysent --help` -> its commands; wings add theirs.
 _COMMANDS: dict[str, tuple[Callable[..., None], ...]] = {
     "Start here": (
         sweep.sweep, sweep.resume, sweep.train,
         evaluate.evaluate, evaluate.ensemble, vectors.predict, evaluate.report, evaluate.doctor,
     ),
-    "Models": (
-        sweep.retrain, models.distill, models.adapt, models.whiten, models.expand, models.binarize, models.export,
-        models.serve,
-    ),
-    "Text and vectors": (
-        vectors.encode, vectors.encode_corpus, vectors.index, vectors.search, evaluate.label,
-    ),
-    "Clusters and money": (sweep.attach, sweep.stop, sweep.track),
-    "Papers and components": (papers.reproduce, papers.components, papers.schema),
+    "Models": (sweep.retrain, models.distill, models.adapt, models.whiten, models.expand, models.binarize),
+    "Text and vectors": (vectors.encode, evaluate.label),
+    "Clusters and money": (sweep.track,),
+    "Papers and components": (components.components, components.schema),
 }  # fmt: skip
 
 # Of Python's flag -O.
@@ -144,18 +140,49 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for _panel, _commands in _COMMANDS.items():
-    for _command in _commands:
-        _name = _command.__name__.replace("_", "-")
-        _register = app.command(
-            _name, cls=_Command, help=docstring_of(_command), rich_help_panel=_panel
-        )
-        _register(_command)
-for _info in (*machines.cluster_app.registered_commands, *machines.cost_app.registered_commands):
-    _info.cls = _Command
-    _info.help = docstring_of(_info.callback)
-app.add_typer(machines.cluster_app, name="cluster", rich_help_panel="Clusters and money")
-app.add_typer(machines.cost_app, name="cost", rich_help_panel="Clusters and money")
+
+
+def _listed() -> dict[str, dict[str, Callable[..., None]]]:
+    """Return the commands of each heading by name, in the order of the help, with those that are added."""
+    listed = {
+        panel: {command.__name__.replace("_", "-"): command for command in commands}
+        for panel, commands in _COMMANDS.items()
+    }
+    for name, addition in ADDITIONS.items():
+        if isinstance(addition, Command):
+            commands = listed.setdefault(addition.panel, {})
+            after = (
+                list(commands)[list(commands).index(addition.before) :]
+                if addition.before in commands
+                else []
+            )
+            commands[name] = addition.run
+            for other in after:
+                commands[other] = commands.pop(other)
+    return listed
+
+
+def _fill() -> None:
+    """Give the app its commands, with those and the options that wings and other packages add."""
+    options = [addition for addition in ADDITIONS.values() if isinstance(addition, Option)]
+    for panel, commands in _listed().items():
+        for name, command in commands.items():
+            own = [option for option in options if option.command == name]
+            about = docstring_of(command)
+            register = app.command(name, cls=_Command, help=about, rich_help_panel=panel)
+            register(with_options(command, own))
+    groups = {
+        name: addition for name, addition in ADDITIONS.items() if isinstance(addition, Commands)
+    }
+    groups["cost"] = Commands(costs.cost_app, "Clusters and money")
+    for name, group in groups.items():
+        for info in group.app.registered_commands:
+            info.cls = _Command
+            info.help = docstring_of(info.callback)
+        app.add_typer(group.app, name=name, rich_help_panel=group.panel)
+
+
+_fill()
 
 
 @app.callback(invoke_without_command=True)
@@ -206,6 +233,8 @@ _WRITERS = ("click", "rich", "typer")
 def main() -> None:
     """Run the command line; every mistake of the user's is one line on standard error, and exit code 2."""
     open_streams()
+    for name, reason in ADDITIONS.broken.items():
+        typer.echo(f"warning: commands of {name} {printable_message(reason)}", err=True)
     try:
         status = _run()
         sys.stdout.flush()  # what is written at the end of the process can no longer be refused

@@ -1,9 +1,7 @@
-"""CLI of models made from models: `distill`, `adapt`, `whiten`, `expand`, `binarize`, `export` and `serve`."""
+"""CLI of models made from models: `distill`, `adapt`, `whiten`, `expand` and `binarize`."""
 
 from __future__ import annotations
 
-import contextlib
-import os
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
@@ -15,7 +13,6 @@ from raysent.cli.console import print_json, print_table, results
 from raysent.cli.options import (
     CorpusOption,
     JsonOption,
-    ModelArgument,
     NewModelOption,
     SeedOption,
     SetOption,
@@ -285,73 +282,3 @@ def binarize(
     if made.preserved:
         shown = ", ".join(f"{name} {value:.4g}" for name, value in made.preserved.items())
         messages.print(f"on held-out vectors: {shown}", soft_wrap=True)
-
-
-def export(
-    model: ModelArgument,
-    output: Annotated[
-        Path, typer.Option("--output", "-o", metavar="FOLDER", help="The new folder.")
-    ],
-    to: Annotated[
-        str,
-        typer.Option(
-            "--to",
-            metavar="TARGET",
-            help="sentence-transformers: any model, with code of its own; static: its StaticEmbedding, for a bag of "
-            "one tower; onnx: a graph and a tokenizer, for a single model.",
-        ),
-    ] = "sentence-transformers",
-    overrides: SetOption = None,
-    as_json: JsonOption = False,
-) -> None:
-    """Write a model for another library.
-
-    The folder holds a model card. It appears only after it gave the model's own vectors on 200 sentences. --set
-    license=apache-2.0, an identifier of the hub or 'other: NAME', is written on the card.
-    """
-    done = raysent.export(model, output, to=to, **arguments_of(raysent.export, overrides))
-    if as_json:
-        check = done.check
-        print_json(
-            {
-                "folder": str(done.folder),
-                "to": to,
-                "sentences": check.num_sentences,
-                "other_ids": check.num_other_ids,
-                "difference": check.difference,
-                "bound": check.bound,
-            }
-        )
-        return
-    results.print(f"{done.folder}: {to}; {done.check}", soft_wrap=True)
-
-
-def serve(
-    model: ModelArgument,
-    host: Annotated[
-        str,
-        typer.Option(
-            "--host", metavar="ADDRESS", help="Any but 127.0.0.1 needs RAYSENT_SERVE_TOKEN."
-        ),
-    ] = "127.0.0.1",
-    port: Annotated[
-        int, typer.Option("--port", metavar="N", min=1, max=65535, help="Port to listen on.")
-    ] = 8000,
-    overrides: SetOption = None,
-) -> None:
-    """Serve a model's predictions, and its vectors with the interface of OpenAI's embeddings.
-
-    Answers POST /v1/predict for what 'raysent predict' takes, /v1/embeddings for a model with vectors of one size,
-    /v1/search for a folder that 'raysent index' wrote in place of a model; /health, /metrics, /docs and a page to try
-    it. A token is read from RAYSENT_SERVE_TOKEN. A signal to stop lets requests in flight end. --set takes limits of
-    the server: normalize=false, for vectors as the model returns them; max_batch=512 texts encoded together;
-    max_waiting=8192 texts that may wait; wait_s=0.002, seconds to wait for more of others; model=PATH of an index.
-    """
-
-    def say_where() -> None:
-        messages.print(f"serving {model} on http://{host}:{port}; stop with Ctrl-C", soft_wrap=True)
-
-    token = os.environ.get("RAYSENT_SERVE_TOKEN") or None
-    config = raysent.ServerConfig(token=token, **arguments_of(raysent.ServerConfig, overrides))
-    with contextlib.suppress(KeyboardInterrupt):  # the signal to stop, after the requests in flight
-        raysent.serve(model, host=host, port=port, config=config, on_ready=say_where)

@@ -313,14 +313,6 @@ TasksOption = Annotated[
 AddressOption = Annotated[
     str | None, typer.Option("--address", metavar="ADDR", help="Address of a running Ray cluster.")
 ]
-ClusterOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--cluster",
-        metavar="FILE",
-        help="Launch this AWS cluster for the sweep, then terminate it.",
-    ),
-]
 NewModelOption = Annotated[
     Path,
     typer.Option(

@@ -1,9 +1,8 @@
-"""CLI of sweeps and trainings: `sweep`, `plan`, `resume`, `track`, `attach`, `stop`, `train` and `retrain`."""
+"""CLI of sweeps and trainings: `sweep`, `plan`, `resume`, `track`, `train` and `retrain`."""
 
 from __future__ import annotations
 
 import contextlib
-import json
 import re
 import shlex
 import sys
@@ -17,11 +16,10 @@ import typer
 
 import raysent
 from raysent import pipeline
-from raysent.cli.console import address_of, confirm_cost, print_json, print_table, results, usd
+from raysent.cli.console import address_of, print_json, print_table, results, usd
 from raysent.cli.evaluate import ensemble_values, print_ensemble
 from raysent.cli.options import (
     AddressOption,
-    ClusterOption,
     CorpusOption,
     DataOption,
     DryRunOption,
@@ -41,21 +39,12 @@ from raysent.cli.options import (
     split_names,
     with_settings,
 )
-from raysent.errors import ConfigError, ExitCode
+from raysent.errors import ExitCode
 from raysent.progress import format_duration, format_value, messages
 from raysent.redaction import without_secrets
 
 if TYPE_CHECKING:
-    from raysent.cluster import LaunchPlan, SubmittedSweep
-    from raysent.pipeline import ClusterSweep, Sweep, SweepEvaluation, SweepPlan, TrainedRun
-
-SubmittedArgument = Annotated[
-    str,
-    typer.Argument(
-        metavar="RUN",
-        help="A run of --cluster: its local folder, or its address s3://BUCKET/FOLDER.",
-    ),
-]
+    from raysent.pipeline import Sweep, SweepEvaluation, SweepPlan, TrainedRun
 
 
 @with_settings("trials", "time", "budget", "deadline", "learn_from")
@@ -78,7 +67,6 @@ def sweep(
     overrides: SetOption = None,
     seed: SeedOption = None,
     address: AddressOption = None,
-    cluster: ClusterOption = None,
     dry_run: DryRunOption = False,
     yes: YesOption = False,
     as_json: JsonOption = False,
@@ -103,24 +91,7 @@ def sweep(
     }
     if pretrained is not None:
         given["pretrained"] = split_names(pretrained)
-    given |= arguments_of(
-        raysent.plan_on_cluster if cluster is not None else raysent.sweep, overrides
-    )
-    if cluster is not None:
-        if address is not None:
-            raise ConfigError("cluster: must not stand beside --address")
-        if space is None:
-            raise ConfigError(
-                "cluster: must stand beside a search space; name one, such as everything, and --corpus"
-            )
-        planned_launch = raysent.plan_on_cluster(
-            space, cluster, run=run, seed=seed, as_json=as_json, dry_run=dry_run, **given
-        )
-        if dry_run:
-            _print_launch(planned_launch.plan, as_json=as_json)
-            planned_launch.plan.check()
-            return
-        _print_followed(_launched(planned_launch, yes=yes), as_json=as_json)
+    given |= arguments_of(raysent.sweep, overrides)
     given |= {"run": run, "address": address, "progress": not as_json}
     checked: Any = space
     if dry_run or not (yes or as_json or not sys.stdin.isatty()):
@@ -145,9 +116,8 @@ def resume(
     run: RunArgument,
     settings: Any,
     address: AddressOption = None,
-    cluster: ClusterOption = None,
     overrides: SetOption = None,
-    yes: YesOption = False,
+    yes: YesOption = False,  # noqa: ARG001 - what asks before it resumes elsewhere reads it
     as_json: JsonOption = False,
 ) -> None:
     """Resume an interrupted or killed sweep.
@@ -158,14 +128,6 @@ def resume(
     to continue with other versions of PyTorch, NumPy or Optuna; track=[TRACKER:TARGET]; keep_cluster=true; and
     accept_bound=true.
     """
-    if cluster is not None:
-        if address is not None:
-            raise ConfigError("cluster: must not stand beside --address")
-        given = arguments_of(pipeline.plan_resume_on_cluster, overrides)
-        planned = pipeline.plan_resume_on_cluster(
-            run, cluster, as_json=as_json, **settings, **given
-        )
-        _print_followed(_launched(planned, yes=yes), as_json=as_json)
     given = arguments_of(raysent.resume, overrides)
     if "track" in given:  # a folder is named from the folder in which it is typed
         named = [given["track"]] if isinstance(given["track"], str) else given["track"]
@@ -211,78 +173,6 @@ def track(
         print_json({"to": without_secrets(to), "events": num_events})
     else:
         results.print(f"{num_events} events to {without_secrets(to)}", soft_wrap=True)
-
-
-def attach(run: SubmittedArgument, as_json: JsonOption = False) -> None:
-    """Show a sweep that runs on a cluster, from its start to its end.
-
-    Works in any folder and on any computer that may read the run. Downloads the results when the sweep ends. Ctrl-C
-    detaches again; the sweep continues.
-    """
-    _print_followed(raysent.attach(run, as_json=as_json), as_json=as_json)
-
-
-def stop(run: SubmittedArgument, as_json: JsonOption = False) -> None:
-    """Stop a sweep that runs on a cluster, from any folder or computer.
-
-    The sweep saves its trials, and its cluster is terminated unless it was to be kept. 'raysent resume' continues the
-    sweep. A second call stops it at once.
-    """
-    found = raysent.stop(run, progress=not as_json)
-    if as_json:
-        print_json(
-            {"run": found.address, "has_stopped": found.code is not None, "code": found.code}
-        )
-    elif found.code is None:
-        messages.print(
-            f"{found.address}: has not stopped after five minutes; 'raysent stop' again stops it at once, and "
-            f"'raysent cluster down' terminates the machines of {found.cluster or 'its cluster'}",
-            soft_wrap=True,
-        )
-    else:
-        how = (
-            "had ended"
-            if found.had_ended
-            else f"stopped; 'raysent resume {found.address} --cluster FILE' continues it"
-        )
-        results.print(f"{found.address}: {how}", soft_wrap=True)
-    raise typer.Exit(ExitCode.CHECK_FAILED if found.code is None else 0)
-
-
-def _print_launch(plan: LaunchPlan, *, as_json: bool) -> None:
-    """Print the plan of a launch as the result of a dry run."""
-    if as_json:
-        print_json(plan.values())
-        return
-    for line in plan.lines():
-        results.print(line, soft_wrap=True)
-
-
-def _launched(planned: ClusterSweep, *, yes: bool) -> SubmittedSweep:
-    """Show what a sweep on a cluster launches, ask, and start it; it is refused where it cannot work."""
-    plan = planned.plan
-    for line in plan.lines():
-        messages.print(line, soft_wrap=True)
-    plan.check()
-    confirm_cost(plan.question(), yes=yes, unanswered=plan.unanswered)
-    return planned.start()
-
-
-def _print_followed(ended: SubmittedSweep, *, as_json: bool) -> NoReturn:
-    if ended.is_detached:
-        if as_json:
-            commands = {name: f"raysent {name} {ended.address}" for name in ("attach", "stop")}
-            print_json({"run": ended.address, "status": "detached", **commands})
-        raise typer.Exit(ended.code)
-    if as_json and ended.values is not None:
-        typer.echo(json.dumps(ended.values, indent=2, ensure_ascii=False))
-    else:
-        for line in ended.lines:
-            (messages if ended.code else results).print(line, soft_wrap=True)
-    if ended.message:
-        messages.print(f"error: the job could not run: {ended.message}", soft_wrap=True)
-    messages.print(f"results: {ended.folder}", soft_wrap=True)
-    raise typer.Exit(ended.code)
 
 
 def train(

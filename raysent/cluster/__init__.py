@@ -17,6 +17,9 @@ following.py     a submitted sweep as its stored run describes it, followed and 
 signs.py         the signs of life of a sweep that is followed
 stored_sweep.py  whether a submitted sweep is alive, by its stored run
 head.py          what the head runs for a submitted sweep
+sweeps.py        the functions of the public API: sweeps on a cluster, and clusters launched, listed and terminated
+commands.py      the commands and options that do the same
+cloud.py         what a sweep that runs here asks for: spot prices, and the machines that come
 jobs.py          commands through Ray's job API; download of results
 """
 

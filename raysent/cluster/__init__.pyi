@@ -4,9 +4,11 @@ from .cluster_file import ClusterFile as ClusterFile
 from .cluster_file import ClusterSettings as ClusterSettings
 from .cluster_file import read_cluster as read_cluster
 from .cluster_file import self_destruct as self_destruct
+from .fleet import make_fleet as make_fleet
 from .following import StoredRun as StoredRun
 from .following import find_run as find_run
 from .following import follow_run as follow_run
+from .following import note_waiting as note_waiting
 from .following import stop_run as stop_run
 from .jobs import SHIPPED_FOLDER as SHIPPED_FOLDER
 from .jobs import ConnectionLostError as ConnectionLostError
@@ -20,6 +22,7 @@ from .launcher import Launcher as Launcher
 from .launcher import read_token as read_token
 from .policies import head_policy as head_policy
 from .policies import worker_policy as worker_policy
+from .prices import LiveSpot as LiveSpot
 from .prices import price_space as price_space
 from .prices import workers_for as workers_for
 from .slurm import slurm_file as slurm_file
@@ -27,3 +30,17 @@ from .submission import Submission as Submission
 from .submission import SweepJob as SweepJob
 from .submission import run_submission as run_submission
 from .submission import submit as submit
+from .sweeps import ClusterStatus as ClusterStatus
+from .sweeps import ClusterSweep as ClusterSweep
+from .sweeps import StoppedSweep as StoppedSweep
+from .sweeps import attach as attach
+from .sweeps import cluster_down as cluster_down
+from .sweeps import cluster_policies as cluster_policies
+from .sweeps import cluster_status as cluster_status
+from .sweeps import cluster_up as cluster_up
+from .sweeps import head_price as head_price
+from .sweeps import plan_on_cluster as plan_on_cluster
+from .sweeps import plan_resume_on_cluster as plan_resume_on_cluster
+from .sweeps import resume_on_cluster as resume_on_cluster
+from .sweeps import stop as stop
+from .sweeps import sweep_on_cluster as sweep_on_cluster

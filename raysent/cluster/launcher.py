@@ -59,7 +59,6 @@ _LAUNCH_LAG_S = 120.0
 # The first day of zip files: the same code then gives the same bytes.
 _WHEN = (1980, 1, 1, 0, 0, 0)
 _WHEEL = "Wheel-Version: 1.0\nGenerator: raysent\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
-_ENTRY_POINTS = "[console_scripts]\nraysent = raysent.cli:main\n"
 
 
 class Head:
@@ -510,7 +509,7 @@ def write_wheel(folder: Path) -> Path:
         .replace(f"\nVersion: {raysent.__version__}\n", f"\nVersion: {wheel_version()}\n", 1)
         .encode(),
         f"{about}/WHEEL": _WHEEL.encode(),
-        f"{about}/entry_points.txt": _ENTRY_POINTS.encode(),
+        f"{about}/entry_points.txt": _entry_points().encode(),
     }
     digests = {
         name: base64.urlsafe_b64encode(hashlib.sha256(data).digest())
@@ -578,3 +577,13 @@ def _metadata() -> str:
             f"raysent: its metadata must be of version {raysent.__version__}; given {installed.version}; reinstall it"
         )
     return found
+
+
+def _entry_points() -> str:
+    """Return the entry points of the installed package, by which commands and wings are found."""
+    text = distribution("raysent").read_text("entry_points.txt") or ""
+    if "[raysent.commands]" not in text:
+        raise ArtifactError(
+            "raysent: its installed entry points must be those of this version; reinstall it with pip, or 'make setup'"
+        )
+    return text

@@ -23,7 +23,7 @@ import numpy.typing as npt
 import torch
 
 from raysent.errors import ConfigError
-from raysent.kernels.compiled import try_load
+from raysent.kernels.native import try_load
 
 # Rows beyond the k-th that FAISS is asked for at first.
 _NUM_SPARE = 8

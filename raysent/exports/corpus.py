@@ -22,7 +22,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
-import numpy as np
 import torch
 
 from raysent.cost import parse_deadline
@@ -39,7 +38,7 @@ from raysent.kernels.devices import (
     usable_gpus,
 )
 from raysent.models import SentenceModel, load
-from raysent.models.codes import pack_bits
+from raysent.models.encoding import BLOCK_SENTENCES, PROCESS_BYTES, Encoding, unit_of
 from raysent.models.schemes import is_scheme_name, with_scheme
 from raysent.models.sentence_encoder import SentenceEncoder, check_size, encode_blocks
 from raysent.models.vector_folder import Precision, VectorFolder, VectorFormat, VectorWriter
@@ -56,78 +55,12 @@ from raysent.storage import (
 from raysent.sweeps.machines import workers_to_come
 from raysent.training.ray_session import has_gpus, map_on_ray, num_jobs_at_once, ray_session
 
-PRECISIONS = ("float32", "int8", "ubinary")
-# Sentences between two steps of the progress bar, and rows of a row group.
-BLOCK_SENTENCES = 8192
-PROCESS_BYTES = 2 << 30
 # Less text than this per process is encoded before another process is ready.
 _LEAST_BYTES = 4 << 20
 # A file that ends this many processes is refused.
 _MAX_LOSSES = 3
 # Jobs that are sent to a cluster for each worker, so that none waits for the next.
 _JOBS_AHEAD = 2
-
-
-@dataclass(frozen=True)
-class Encoding:
-    """How sentences become rows of vectors.
-
-    Attributes:
-        precision: ``float32``; ``int8``, each vector times a number of its own, so that its largest one becomes 127;
-            or ``ubinary``, the bits of a model with a code or else the signs, eight per byte.
-        normalize: Whether each vector gets length 1.
-        batch_size: Sentences per batch.
-        bfloat16: Whether products are computed in bfloat16; only for trained models.
-        device: ``cpu``, or ``cuda``, on a cluster for workers with a GPU each; `encode_corpus` sets it.
-        prompt_name: The model's prompt that is put before each text; of several the first that it has; None for none.
-    """
-
-    precision: str = "float32"
-    normalize: bool = False
-    batch_size: int = 512
-    bfloat16: bool = False
-    device: str | None = None
-    prompt_name: str | Sequence[str] | None = None
-
-    def check(self, encoder: SentenceEncoder, name: str | Path) -> None:
-        """Check that a model can be used so.
-
-        Raises:
-            ConfigError: If it cannot.
-        """
-        if self.precision not in PRECISIONS:
-            raise ConfigError(
-                f"precision: must be {', '.join(PRECISIONS)}; given '{self.precision}'"
-            )
-        if self.precision == "int8" and encoder.similarity_measure == "hamming":
-            raise ConfigError(
-                f"precision: must be float32 or ubinary for a model with a code; given int8 for {name}"
-            )
-        if self.bfloat16 and not isinstance(encoder, SentenceModel):
-            raise ConfigError(
-                f"bfloat16: must be used with a trained model; given {name}; leave it out"
-            )
-
-    @property
-    def options(self) -> dict[str, Any]:
-        """Keyword arguments of `encode`."""
-        known: dict[str, Any] = {
-            "batch_size": self.batch_size,
-            "normalize_embeddings": self.normalize,
-        }
-        name = (
-            "prompt_name" if isinstance(self.prompt_name, str) else "reads_as"
-        )  # of several encoders
-        known |= {name: self.prompt_name} if self.prompt_name else {}
-        known |= {"device": self.device} if self.device else {}
-        return {**known, "bfloat16": True} if self.bfloat16 else known
-
-    def rows(self, vectors: np.ndarray) -> np.ndarray:
-        """Return what `encode` returned [rows, dim] as it is stored; bits as uint8 [rows, bytes]."""
-        if self.precision == "int8":
-            most = np.abs(vectors).max(axis=1, keepdims=True, initial=0)
-            return np.rint(vectors * (127 / np.where(most > 0, most, 1))).astype(np.int8)
-        return vectors if self.precision == "float32" else pack_bits(vectors > 0)
 
 
 @dataclass(frozen=True)
@@ -153,6 +86,23 @@ class EncodedCorpus:
     width: int
     stopped: str = ""
     damaged: tuple[str, ...] = ()
+
+    def sentence(self, what: str = "sentences", *, precision: str = "float32") -> str:
+        """Return in one line what the folder has; `what` is what its rows are called."""
+        skipped = f"; {self.num_skipped:,} were there already" if self.num_skipped else ""
+        return (
+            f"{self.folder}: {self.num_files:,} files, {self.num_rows:,} {what}, "
+            f"{self.width:,} {unit_of(precision)}{skipped}"
+        )
+
+    @property
+    def rest(self) -> str:
+        """What a limit left to encode, and how to continue; empty if nothing is left."""
+        if not self.stopped:
+            return ""
+        return (
+            f"{self.stopped}; {self.num_left:,} files are left; run the command again to continue"
+        )
 
 
 @dataclass(frozen=True)

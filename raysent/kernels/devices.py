@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from raysent.errors import ConfigError
-from raysent.kernels.compiled import cpu_info
+from raysent.platforms import cpu_info
 
 DEVICES = ("cpu", "cuda")
 # What this process was asked to compute on; None for a GPU where there is one.

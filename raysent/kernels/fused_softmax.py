@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from raysent.kernels.compiled import address, try_load
+from raysent.kernels.native import address, try_load
 
 # Size of a block's scores: small in memory, with enough rows for fast products.
 BLOCK_BYTES = 2**25

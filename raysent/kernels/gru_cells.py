@@ -19,7 +19,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
-from raysent.kernels.compiled import Arguments, load
+from raysent.kernels.native import Arguments, load
 
 ROW_MULTIPLE = 16  # the number of rows of a product is a multiple of this
 TOKEN_MULTIPLE = 256  # the number of tokens summed in one weight gradient is a multiple of this

@@ -17,9 +17,9 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
-from raysent.kernels.compiled import Arguments, load
 from raysent.kernels.devices import product_dtype
 from raysent.kernels.gru_cells import ROW_MULTIPLE, TOKEN_MULTIPLE, Shape, TimeStep, Workspaces
+from raysent.kernels.native import Arguments, load
 from raysent.kernels.packed_gru import order_of_words, rounded
 from raysent.kernels.packing import Packed
 

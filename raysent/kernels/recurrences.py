@@ -20,9 +20,9 @@ from typing import Literal
 import torch
 from torch import nn
 
-from raysent.kernels.compiled import load, try_load
 from raysent.kernels.devices import is_gpu, product_dtype
 from raysent.kernels.gru_loop import LoopRun
+from raysent.kernels.native import load, try_load
 from raysent.kernels.padded_recurrence import LibraryRun, Recurrence
 from raysent.kernels.padding import Cut
 from raysent.kernels.recordings import Kept

@@ -25,8 +25,8 @@ import torch
 from torch import Tensor, nn
 
 from raysent.errors import ArtifactError, ConfigError
-from raysent.kernels.compiled import address, try_load
 from raysent.kernels.devices import is_gpu
+from raysent.kernels.native import address, try_load
 from raysent.kernels.triton_rows import AdamNumbers, RowTable, TritonRows
 from raysent.kernels.triton_sources import usable
 

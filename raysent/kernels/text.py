@@ -14,7 +14,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from raysent.kernels.compiled import try_load
+from raysent.kernels.native import try_load
 from raysent.kernels.ragged import Sentences
 
 # The classes of characters as the kernel reads them; it leaves text with later characters to the reference.

@@ -5,6 +5,7 @@
 - `model`: `SentenceModel`, which joins the parts
 - `files`: the content of a saved model's folder
 - `sentence_encoder`: the interface of every model
+- `encoding`: how sentences become rows of vectors
 - `pretrained`: folders of models of other libraries, and whose code may run
 - `embeddings`, `layers`, `postprocessing`: building blocks
 - `derived`: models that are made of word vectors or of trained models, without training

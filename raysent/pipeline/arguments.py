@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any
 
 from raysent.config import Document, Override, dotted_values, get_dotted
 from raysent.data.corpus import corpus_language, corpus_notes
@@ -26,8 +26,8 @@ from raysent.live import SweepView, is_submitted
 from raysent.models.files import read_record
 from raysent.models.known import PRETRAINED_SCHEMES, find_encoder
 from raysent.models.schemes import missing_model, split_path, with_scheme
+from raysent.pipeline.scales import SpaceScale, scale_overrides
 from raysent.progress import messages
-from raysent.reproduction import read_paper
 from raysent.storage import atomic_write, cache_folder, content_key, open_folder, safe_name
 from raysent.sweeps.lessons import lesson_overrides
 from raysent.sweeps.space import (
@@ -43,8 +43,6 @@ from raysent.training.validation import METRICS, NUM_DOCUMENTS, DownstreamConfig
 
 # A search space by its file, its bare name, its values, or as it was read.
 Space = str | Path | Mapping[str, Any] | SearchSpace
-# How the settings of a space are chosen: for text, machine and time; or those that its paper published.
-SpaceScale: TypeAlias = Literal["auto", "paper"]
 SPACE, TRIALS, TIME = "everything", 12, "10m"
 # The text of rows, in the cache until a run takes it along.
 _FOLDER, _FILE = "texts", "text.jsonl"
@@ -147,56 +145,8 @@ def overrides_of(
     return sorted(given, key=lambda override: override.name.count("."))
 
 
-def scale_overrides(
-    space: SearchSpace, scale: SpaceScale, *, data: str | Path | None = None
-) -> list[Override]:
-    """Return what a scale sets in a space; nothing at `auto`.
-
-    `paper` sets vocabulary, encoders, objective, postprocessing, code and training to those of `raysent reproduce
-    --scale paper`, and ends the search over what the paper published. The text stays that of the space.
-
-    Args:
-        space: The space.
-        scale: The scale.
-        data: Folder of the files that published settings name, such as word vectors; None for ``data``.
-
-    Raises:
-        ConfigError: If the scale is unknown, or the space has no published settings.
-    """
-    if scale not in get_args(SpaceScale):
-        raise ConfigError(f"scale {scale}: must be {' or '.join(get_args(SpaceScale))}")
-    if scale == "auto":
-        return []
-    if space.published is None:
-        raise ConfigError(
-            f"scale paper: must be used with a space that names its published settings; '{space.name}' has none; "
-            "'raysent reproduce' trains the models of a paper"
-        )
-    paper, option = read_paper(space.published.paper), "scale=paper"
-    run = paper.values(space.published.model, scale="paper", data=Path(data or "data"))
-    parts = {name: value for name, value in run.items() if name in _PUBLISHED}
-    why = f"published: {paper.paper}, '{space.published.model}' of 'raysent reproduce {space.published.paper}'"
-    return [
-        Override("fit", [name for name in space.fit if name == "metric"], option),
-        Override("fitted", dict.fromkeys(parts, why), option),
-        *(Override(name, value, option) for name, value in parts.items()),
-        # Each value again, which ends the search over its name.
-        *(Override(name, value, option) for name, value in dotted_values(parts)),
-    ]
-
-
 # Rows of all named tasks together that a probe trains on at each report, and of one task at least.
 _RANKING_ROWS, _FEWEST_ROWS = 2000, 500
-# The parts of a run that a paper publishes; its text is the user's.
-_PUBLISHED = (
-    "vocabulary",
-    "encoder",
-    "second_encoder",
-    "objective",
-    "postprocessing",
-    "code",
-    "training",
-)
 
 
 def tasks_of(

@@ -39,7 +39,6 @@ from raysent.evaluation.task import VALIDATED, AnyData, RetrievalData, Task, Tas
 from raysent.evaluation.task_files import SIMILARITY_SUFFIX, OwnTask
 from raysent.evaluation.task_files.queries import with_dev
 from raysent.evaluation.tasks import resolve_tasks
-from raysent.exports.mteb import evaluate_on_mteb
 from raysent.kernels.devices import chosen_device, default_device, set_matmul_precision, use_device
 from raysent.models import load as load_model
 from raysent.models.pretrained import trust_remote_code as trusting
@@ -49,11 +48,17 @@ from raysent.pipeline.arguments import print_remarks, print_warning
 from raysent.pipeline.choosing import names_that_chose
 from raysent.pipeline.results import scores_frame
 from raysent.progress import ProgressLines, messages
+from raysent.registry import Registry, by_table
 from raysent.storage import address_of, open_folder
 from raysent.storage.layout import EVALUATION_FOLDER, TRIALS_FOLDER
 from raysent.sweeps.machines import MAX_TRIALS, gpu_share
 from raysent.training.ray_session import has_cores, map_on_ray
 
+# Tasks of other packages: an entry point of the group `raysent.suites` has a table `SUITES`, name -> function that
+# returns scores of models on tasks; it is given the folder of their records (`output`) and `progress`.
+SUITES: Registry[Callable[..., Sequence[AnyScore]]] = Registry(
+    "suite of tasks", read=by_table("SUITES"), plural="suites"
+)
 # Where scores of models without a folder of their own are kept.
 SCORES_FOLDER = Path("runs") / "evaluated"
 
@@ -163,7 +168,7 @@ def evaluate_models(  # noqa: PLR0913 - the options of the command
             others = baselines_of(expand_names(models), protocol=protocol) if baselines else []
             named = expand_names([*models, *(one.path for one in others)])
             with_vectors = [one for one in named if not (baselines and one.path in LEXICAL)]
-            scores += evaluate_on_mteb(with_vectors, mteb, output=folder, progress=bar)
+            scores += SUITES.find("mteb")(with_vectors, mteb, output=folder, progress=bar)
     return scores
 
 

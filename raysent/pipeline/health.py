@@ -17,7 +17,6 @@ from raysent.errors import ArtifactError, ConfigError, did_you_mean
 from raysent.evaluation.protocols import PROTOCOLS
 from raysent.evaluation.task import VALIDATED, TaskData
 from raysent.evaluation.tasks import TASKS, check_data, resolve_tasks
-from raysent.exports.formats import FORMATS
 from raysent.models.codes import CODES
 from raysent.models.encoders import ENCODERS
 from raysent.models.objectives import OBJECTIVES
@@ -43,6 +42,12 @@ from raysent.sweeps.trackers import TRACKERS
 # Classes that are shown with their rows.
 _SHOWN_CLASSES = 12
 T = TypeVar("T")
+# Kinds of components that wings have: the values of entry points are registries, such as that of formats.
+_OF_WINGS: Registry[Registry[Any]] = Registry(
+    "registry",
+    read=lambda registry: {registry.group.partition(".")[2]: registry},
+    plural="registries",
+)
 
 
 @dataclass(frozen=True)
@@ -185,7 +190,7 @@ def registries() -> dict[str, Registry[Any]]:
         "samplers": SAMPLERS,
         "schedulers": SCHEDULERS,
         "trackers": TRACKERS,
-        "formats": FORMATS,
+        **_OF_WINGS,
     }
 
 

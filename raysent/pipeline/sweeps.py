@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from raysent.config import Override
-from raysent.cost.prices import SpotUsd
 from raysent.ensembles import (
     DEFAULT_SIZES,
     LabelCurve,
@@ -49,7 +48,6 @@ from raysent.live import (
 from raysent.parallel import Progress
 from raysent.pipeline.arguments import (
     Space,
-    SpaceScale,
     overrides_of,
     print_lines,
     print_notes,
@@ -72,6 +70,7 @@ from raysent.pipeline.results import (
     evaluated_scores,
     write_report,
 )
+from raysent.pipeline.scales import SpaceScale
 from raysent.progress import ProgressLines, messages
 from raysent.storage import address_of, holding, open_folder, path_below, remove_folder, to_uri
 from raysent.storage.layout import (
@@ -100,7 +99,13 @@ from raysent.sweeps.driver import resume as resume_sweep
 from raysent.sweeps.driver import start as start_sweep
 from raysent.sweeps.estimate import estimate
 from raysent.sweeps.fitting import fit_to_machine, with_possible_trials
-from raysent.sweeps.fleet import EvaluationMachines, Fleet, evaluation_machines
+from raysent.sweeps.fleet import (
+    EvaluationMachines,
+    evaluation_machines,
+    make_fleet,
+    note_waiting,
+    spot_prices,
+)
 from raysent.sweeps.lessons import keep_lessons
 from raysent.sweeps.machines import layout, machines_at, this_machine
 from raysent.sweeps.ranking import select_members
@@ -441,25 +446,10 @@ def _check_relative_paths(recorded: RecordedSweep) -> None:
         )
 
 
-def _spot_prices(space: SearchSpace) -> SpotUsd | None:
-    if not space.cost.region:
-        return None
-    from raysent.cluster.prices import LiveSpot  # noqa: PLC0415 - seconds that only sweeps in a cloud need
-
-    return LiveSpot(space.cost.region)
-
-
-def _make_fleet(*arguments: Any) -> Fleet | None:
-    from raysent.cluster.fleet import make_fleet  # noqa: PLC0415 - as above
-
-    return make_fleet(*arguments)
-
-
 def _of_submitted(folder: Path) -> list[Listener]:
     """Return the listener of a submitted sweep, which stores why trials wait for what follows it."""
     if not is_submitted():
         return []
-    from raysent.cluster.following import note_waiting  # noqa: PLC0415 - only on a cluster
 
     def on_event(event: Event) -> None:
         if event["event"] == "waiting":
@@ -490,7 +480,7 @@ def _surroundings(
                 for one in all_listeners:
                     one(event)
 
-            yield Surroundings(listener, bar, _spot_prices(space), _make_fleet)
+            yield Surroundings(listener, bar, spot_prices(space.cost.region), make_fleet)
     except KeyboardInterrupt as error:
         if str(error) or not (folder / SWEEP_FILE).exists():
             raise
@@ -533,8 +523,8 @@ def _evaluated(folder: Path, *, progress: bool, tracking: Listener) -> Sweep:
         messages.print(f"{what}: {ended.closed}", soft_wrap=True)
     keep_lessons(ended.recorded)
     record = ended.recorded.record
-    prices = _spot_prices(record.space)
-    with evaluation_machines(record, folder, spot=prices, make_fleet=_make_fleet) as machines:
+    prices = spot_prices(record.space.cost.region)
+    with evaluation_machines(record, folder, spot=prices, make_fleet=make_fleet) as machines:
         evaluation = _evaluate_best(ended, machines, progress=progress)
     scores = None if evaluation.result is None else evaluated_scores(folder)
     if scores is not None:

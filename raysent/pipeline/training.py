@@ -23,7 +23,6 @@ from raysent.models import SentenceModel
 from raysent.models.sentence_encoder import check_size
 from raysent.pipeline.arguments import (
     Space,
-    SpaceScale,
     overrides_of,
     print_lines,
     print_notes,
@@ -31,6 +30,7 @@ from raysent.pipeline.arguments import (
     swept_space,
 )
 from raysent.pipeline.results import TrainedRun, write_report
+from raysent.pipeline.scales import SpaceScale
 from raysent.progress import ProgressLines, messages
 from raysent.storage import address_of, open_folder, to_uri
 from raysent.storage.layout import (

@@ -3,28 +3,13 @@
 files.py    a paper's file -> its models, tables and claims at one scale
 making.py   one model of the graph -> its folder; a finished one is kept
 scores.py   models and tables -> scores; arms of a claim -> a verdict
+scale.py    the scale `paper` of sweeps
+commands.py the command `reproduce`
+protocols/  the protocols of the papers and of SentEval; tasks/ those of SentEval's folder layout
 run.py      `reproduce`: all of it, resumable; `plan_reproduction`: its parameters, steps, hours and dollars
 """
 
-from raysent.reproduction.files import Scale, known_papers, read_paper
-from raysent.reproduction.run import (
-    ModelEstimate,
-    Reproduction,
-    estimate,
-    plan_reproduction,
-    reproduce,
-)
-from raysent.reproduction.scores import ClaimResult, TableResult
+import lazy_loader
 
-__all__ = [
-    "ClaimResult",
-    "ModelEstimate",
-    "Reproduction",
-    "Scale",
-    "TableResult",
-    "estimate",
-    "known_papers",
-    "plan_reproduction",
-    "read_paper",
-    "reproduce",
-]
+# The public names are listed in `__init__.pyi` and imported at their first use.
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

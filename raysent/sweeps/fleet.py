@@ -10,6 +10,7 @@ from typing import Protocol
 
 from raysent.cost import Budget, CostConfig, Funds, MachineTime, Prices, SpotUsd
 from raysent.errors import ConfigError
+from raysent.registry import Registry, by_table
 from raysent.sweeps.controller import MARGIN, SweepController
 from raysent.sweeps.cost_tracker import CheckBudget, CostTracker, ListMachines, metered
 from raysent.sweeps.journal import Listener
@@ -121,6 +122,48 @@ class Fleet(Protocol):
 
 # Section `cost`, budget, prices, layout, Unix seconds of the start -> the fleet; None on a cluster that does not grow.
 MakeFleet = Callable[[CostConfig, Budget, Prices, Layout, float], Fleet | None]
+
+
+class Cloud(Protocol):
+    """A cloud that sweeps may run in: an entry of a table `CLOUDS`, which the group `raysent.fleets` names."""
+
+    def spot_prices(self, region: str) -> SpotUsd:
+        """Return what asks for the prices of spot machines in a region."""
+
+    def make_fleet(
+        self, cost: CostConfig, budget: Budget, prices: Prices, layout: Layout, started: float
+    ) -> Fleet | None:
+        """Return the machines of the cluster that this process is part of; None if it does not grow in this cloud."""
+
+    def note_waiting(self, folder: Path, reason: str) -> None:
+        """Store in the run folder of a submitted sweep why its trials wait, for what follows it."""
+
+
+CLOUDS: Registry[Cloud] = Registry("cloud", read=by_table("CLOUDS"), plural="fleets")
+
+
+def spot_prices(region: str | None) -> SpotUsd | None:
+    """Return what asks a cloud for spot prices; None without a region or a cloud."""
+    if not region:
+        return None
+    return next((cloud.spot_prices(region) for cloud in CLOUDS.values()), None)
+
+
+def make_fleet(
+    cost: CostConfig, budget: Budget, prices: Prices, layout: Layout, started: float
+) -> Fleet | None:
+    """Return the machines of the cluster that this process is part of; None on one that does not grow."""
+    for cloud in CLOUDS.values():
+        fleet = cloud.make_fleet(cost, budget, prices, layout, started)
+        if fleet is not None:
+            return fleet
+    return None
+
+
+def note_waiting(folder: Path, reason: str) -> None:
+    """Store in the run folder of a submitted sweep why its trials wait."""
+    for cloud in CLOUDS.values():
+        cloud.note_waiting(folder, reason)
 
 
 def connect(

@@ -24,7 +24,7 @@ import raysent.report
 import raysent.storage.files
 import raysent.sweeps
 from chaos.moments import MOMENTS, Sight
-from raysent.evaluation.tasks import senteval
+from raysent.reproduction.tasks import senteval
 from raysent.storage import Lines
 from raysent.storage import files as artifact_files
 from raysent.sweeps.cost_tracker import CostTracker

@@ -2,7 +2,7 @@
 
 import sklearn.linear_model  # noqa: F401
 
-from raysent.kernels.compiled import try_load
+from raysent.kernels.native import try_load
 from raysent.reproduction.reported import reported_tables
 
 reported_tables()

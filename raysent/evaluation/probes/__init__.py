@@ -2,7 +2,6 @@
 
 - `features`: sentences -> the features of a row
 - `logistic`: many L2 logistic regressions, solved as one batched problem
-- `early_stopping`: SentEval's classifiers, trained by gradient steps, side by side
 - `relatedness`: probes that predict a score as a distribution over rating levels
 - `results`: predictions, scores and their intervals
 """

@@ -50,7 +50,9 @@ _CODE = Path(__file__).parent.parent / "modeling_raysent.py"
 
 def exported_code() -> Any:
     """Return the module that exports contain, with the plain implementation of every encoder and code."""
-    return import_module("raysent.exports.modeling_raysent")
+    from raysent.exports import modeling_raysent  # noqa: PLC0415 - the extra `sentence-transformers`
+
+    return modeling_raysent
 
 
 def plain_member(model: SentenceModel) -> Any:

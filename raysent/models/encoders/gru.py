@@ -22,8 +22,8 @@ from torch.nn import functional
 from torch.nn.utils.rnn import PackedSequence
 
 from raysent.config import ByVariant
-from raysent.kernels.compiled import load
 from raysent.kernels.gru_cells import Workspaces
+from raysent.kernels.native import load
 from raysent.kernels.packed_gru import (
     WORD_MULTIPLE,
     packed_gru,

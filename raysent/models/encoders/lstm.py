@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.utils.rnn import PackedSequence
 
-from raysent.kernels.compiled import load
 from raysent.kernels.gru_cells import Workspaces
+from raysent.kernels.native import load
 from raysent.kernels.packed_gru import last_rows
 from raysent.kernels.packed_lstm import lstm_workspaces, packed_lstm
 from raysent.kernels.packing import Packed

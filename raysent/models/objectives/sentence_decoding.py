@@ -29,10 +29,10 @@ from raysent.config import ByVariant
 from raysent.data.batches import Triplets
 from raysent.data.vocabulary import PAD_ID, Sentences
 from raysent.errors import ConfigError
-from raysent.kernels.compiled import load
 from raysent.kernels.devices import to_device_together
 from raysent.kernels.fused_softmax import BLOCK_BYTES, vocabulary_cross_entropy
 from raysent.kernels.gru_cells import Workspaces
+from raysent.kernels.native import load
 from raysent.kernels.packed_gru import packed_gru_over_inputs
 from raysent.kernels.padded_recurrence import padded_states
 from raysent.kernels.padding import TokenOrder, lay_out_padded

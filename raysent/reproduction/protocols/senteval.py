@@ -27,11 +27,11 @@ from dataclasses import asdict, dataclass
 import numpy as np
 import torch
 
-from raysent.evaluation.probes.early_stopping import Fit, Recipe, Rows, train_together
 from raysent.evaluation.probes.relatedness import SoftmaxLayer, Stop, squared_error
 from raysent.evaluation.probes.results import FoldResult, ProbeResult, accuracy, class_measures
 from raysent.evaluation.task import TaskData
 from raysent.kernels.devices import torch_threads
+from raysent.reproduction.protocols.early_stopping import Fit, Recipe, Rows, train_together
 
 PENALTIES = (1e-5, 1e-4, 1e-3, 1e-2)
 SEED = 1111

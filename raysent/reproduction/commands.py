@@ -1,8 +1,7 @@
-"""CLI of `reproduce`, the papers' tables; `components`, what is installed; and `schema`, for editors."""
+"""The command `reproduce`: a paper's models trained, and their scores beside the reported ones."""
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import asdict
 from pathlib import Path
@@ -11,8 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Literal, cast
 import typer
 
 import raysent
+from raysent import reproduction
 from raysent.cli.console import DASH, print_json, print_table, results
 from raysent.cli.options import JsonOption
+from raysent.cli.wings import Command
+from raysent.errors import ConfigError
 from raysent.progress import messages
 
 if TYPE_CHECKING:
@@ -69,8 +71,6 @@ def reproduce(
 
     The same command continues after an interruption. Models whose data is missing are skipped with the reason.
     """
-    from raysent.errors import ConfigError
-
     if scale not in ("small", "paper"):
         raise ConfigError(f"--scale {scale}: must be small or paper")
     ends = re.fullmatch(r"(\d{1,6})-(\d{1,6})", seeds)
@@ -102,32 +102,6 @@ def reproduce(
     messages.print(f"{found.paper}, scale {found.scale}: {found.hours:.2f} h")
 
 
-def components(
-    kind: Annotated[
-        str | None,
-        typer.Argument(metavar="[KIND]", help="Only this kind, such as encoders.  [default: all]"),
-    ] = None,
-    as_json: JsonOption = False,
-) -> None:
-    """List encoders, objectives, tasks and other components, also those of other installed packages.
-
-    Another package adds a component by an entry point of the group raysent.KIND.
-    """
-    table = raysent.components(kind)
-    if as_json:
-        print_json({"components": table.to_dict(orient="records"), "broken": table.attrs["broken"]})
-        return
-    rows = table.astype(str).to_numpy().tolist()
-    print_table(["kind", "name", "package", "what it is"], rows, num_text=4)
-    for name, reason in table.attrs["broken"].items():
-        messages.print(f"{name}: {reason}", style="red", soft_wrap=True)
-
-
-def schema() -> None:
-    """Print the JSON Schema of a search space, for editors."""
-    typer.echo(json.dumps(raysent.schema(), indent=2, ensure_ascii=False))
-
-
 def _print_plan(
     paper: str,
     scale: Literal["small", "paper"],
@@ -137,9 +111,9 @@ def _print_plan(
     data: Path,
     as_json: bool,
 ) -> None:
-    from raysent.reproduction import plan_reproduction
-
-    plan = plan_reproduction(paper, tables=tables, claims=claims or [], scale=scale, data=data)
+    plan = reproduction.plan_reproduction(
+        paper, tables=tables, claims=claims or [], scale=scale, data=data
+    )
     if as_json:
         print_json({"models": [asdict(one) for one in plan]})
         return
@@ -221,3 +195,6 @@ def _print_claims(claims: tuple[ClaimResult, ...]) -> None:
         rows,
         num_text=2,
     )
+
+
+COMMANDS = {"reproduce": Command(reproduce, "Papers and components", before="components")}

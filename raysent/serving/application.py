@@ -26,7 +26,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import numpy as np
@@ -51,13 +51,13 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from raysent import __version__
 from raysent.data.same_text import is_blank
 from raysent.errors import ConfigError, RaysentError
-from raysent.exports.batching import Batcher, QueueFullError, Rows
-from raysent.exports.search import SearchIndex
-from raysent.exports.server import ServerConfig
-from raysent.exports.server_answer import error_answer, list_answer, numbers_answer
-from raysent.exports.server_json import PLAIN
-from raysent.exports.server_json_process import JsonProcess, JsonProcessError
-from raysent.exports.server_request import (
+from raysent.models.sentence_encoder import SentenceEncoder, normalize_rows
+from raysent.serving.batching import Batcher, QueueFullError, Rows
+from raysent.serving.config import ServerConfig
+from raysent.serving.server_answer import error_answer, list_answer, numbers_answer
+from raysent.serving.server_json import PLAIN
+from raysent.serving.server_json_process import JsonProcess, JsonProcessError
+from raysent.serving.server_request import (
     TOO_LARGE,
     BodyReader,
     RowLimits,
@@ -70,7 +70,10 @@ from raysent.exports.server_request import (
     read_texts,
     read_threshold,
 )
-from raysent.models.sentence_encoder import SentenceEncoder, normalize_rows
+
+if TYPE_CHECKING:
+    from raysent.passages.index import SearchIndex
+
 
 _FOLDER = Path(__file__).parent
 _FILES = {
@@ -331,7 +334,7 @@ class _Service:
             )
         values = await self._bodies.read(request)
         rows = read_texts(values, self._limits)
-        arguments = read_search(values, rows)
+        arguments = read_search(values, rows, self._index)
         results = await self._run(request, arguments, rows)
         by = arguments.by or self._index.by
         rows_of_hits = ([asdict(hit) for hit in hits] for hits in results)

@@ -45,7 +45,8 @@ from raysent.errors import ArtifactError, CloudError, ConfigError, RaysentError
 from raysent.evaluation.task import VALIDATED
 from raysent.evaluation.tasks import resolve_tasks
 from raysent.live import SweepView
-from raysent.pipeline.arguments import SpaceScale, default_run_folder, overrides_of, space_overrides
+from raysent.pipeline.arguments import default_run_folder, overrides_of, space_overrides
+from raysent.pipeline.scales import SpaceScale
 from raysent.progress import messages
 from raysent.storage import open_folder
 from raysent.storage.layout import REMOTE_FILE

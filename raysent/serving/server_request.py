@@ -8,17 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
 from raysent.ensembles.predictor import Predictor, find_predictor
 from raysent.errors import ConfigError
-from raysent.exports.search import check_ranking
-from raysent.exports.server_json import read_body
-from raysent.exports.server_json_process import JsonProcess
 from raysent.models.sentence_encoder import SentenceEncoder
+from raysent.serving.server_json import read_body
+from raysent.serving.server_json_process import JsonProcess
+
+if TYPE_CHECKING:
+    from raysent.passages.index import SearchIndex
 
 TOO_LARGE = "the body must have at most {:,} bytes; send fewer texts at a time"
 # JSON values of a body: for each text, and for the arguments.
@@ -191,8 +193,10 @@ def read_threshold(predictor: Predictor, values: Mapping[str, Any]) -> float:
         raise HTTPException(400, str(error)) from None
 
 
-def read_search(values: Mapping[str, Any], rows: Sequence[tuple[str]]) -> SearchArguments:
-    """Return how a request wants passages to be searched for its queries."""
+def read_search(
+    values: Mapping[str, Any], rows: Sequence[tuple[str]], index: SearchIndex
+) -> SearchArguments:
+    """Return how a request wants the passages of an index to be searched for its queries."""
     if any(not text.strip() for (text,) in rows):
         raise HTTPException(
             400, "input: must be a string or a list of strings, none of which is empty"
@@ -211,7 +215,7 @@ def read_search(values: Mapping[str, Any], rows: Sequence[tuple[str]]) -> Search
     by = values.get("by")
     weight = values.get("weight")
     try:
-        check_ranking(by=by, weight=weight)
+        index.check_ranking(by=by, weight=weight)
     except ConfigError as error:
         raise HTTPException(400, str(error)) from None
     return SearchArguments(k, by, weight)

@@ -37,7 +37,6 @@ from raysent.errors import ArtifactError, ConfigError, DataError, RaysentError
 from raysent.evaluation.fusion import DEPTH, Ranking, fuse
 from raysent.evaluation.members import load_saved, shared_name
 from raysent.evaluation.nearest import Hits, nearest_codes, nearest_vectors
-from raysent.exports.derived_files import DerivedFiles
 from raysent.models.codes import pack_bits
 from raysent.models.schemes.bm25 import VERSION as WORDS_VERSION
 from raysent.models.schemes.bm25 import Bm25Index
@@ -48,6 +47,7 @@ from raysent.models.sentence_encoder import (
     normalize_rows,
 )
 from raysent.models.vector_folder import VectorBatch, VectorFolder
+from raysent.passages.derived_files import DerivedFiles
 from raysent.progress import messages
 from raysent.storage import content_key
 
@@ -111,6 +111,20 @@ class SearchIndex:
         self.num_passages = int(self._starts[-1])
         self._model = shared_name(self.format.model if model is None else str(model))
 
+    @staticmethod
+    def check_ranking(*, by: object, weight: object) -> None:
+        """Refuse what is not one of the ways to rank passages, or no weight.
+
+        Raises:
+            ConfigError: If it is neither None nor right.
+        """
+        if by not in (None, *get_args(By)):
+            raise ConfigError(f"by: must be {', '.join(get_args(By))}; given {by!r:.60}")
+        if weight is None:
+            return
+        if isinstance(weight, bool) or not isinstance(weight, Real) or not 0 <= float(weight) <= 1:
+            raise ConfigError(f"weight: must be from 0 to 1; given {weight!r:.60}")
+
     def search(
         self,
         queries: str | Sequence[str],
@@ -135,7 +149,7 @@ class SearchIndex:
             as_sentences(queries, name="queries"),
             min(check_size("k", k), self.num_passages),
         )
-        check_ranking(by=by, weight=weight)
+        self.check_ranking(by=by, weight=weight)
         empty = next((number for number, query in enumerate(asked) if not query.strip()), None)
         if empty is not None:
             raise ConfigError(f"queries[{empty}]: must be text; given nothing")
@@ -399,20 +413,6 @@ class SearchIndex:
                 Hit(self._files[file].name, row - starts[file], score, texts.get(row)) for row, file, score in own
             ])  # fmt: skip
         return found
-
-
-def check_ranking(*, by: object, weight: object) -> None:
-    """Refuse what is not one of the ways to rank passages, or no weight.
-
-    Raises:
-        ConfigError: If it is neither None nor right.
-    """
-    if by not in (None, *get_args(By)):
-        raise ConfigError(f"by: must be {', '.join(get_args(By))}; given {by!r:.60}")
-    if weight is None:
-        return
-    if isinstance(weight, bool) or not isinstance(weight, Real) or not 0 <= float(weight) <= 1:
-        raise ConfigError(f"weight: must be from 0 to 1; given {weight!r:.60}")
 
 
 def read_queries(file: str) -> list[str]:

@@ -10,23 +10,22 @@ import socket
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import raysent
 from raysent.ensembles.ensemble import load_predicting
 from raysent.errors import ConfigError
-from raysent.exports.search import SearchIndex
 from raysent.models.sentence_encoder import SentenceEncoder
 from raysent.models.vector_folder import VectorFolder
+from raysent.serving.config import LOOPBACK, ServerConfig
 
 if TYPE_CHECKING:
     from starlette.applications import Starlette
 
-_LOOPBACK = ("127.0.0.1", "::1", "localhost")
 # Modules of the extra `serve`.
 _NEEDED = ("starlette", "uvicorn", "prometheus_client")
 # Longer than clients and proxies keep a connection that they may use again, most of them 5 to 60 s.
@@ -35,54 +34,6 @@ _KEEP_ALIVE_S = 75
 _SWITCH_S = 0.0002
 # Seconds between two times at which free memory is given back to the system.
 _TRIM_EACH_S = 20.0
-
-
-@dataclass(frozen=True)
-class ServerConfig:
-    """Limits of a server.
-
-    Attributes:
-        token: What clients must send as `Authorization: Bearer TOKEN`; None for no token.
-        hosts: Names that clients may call a server without a token by, so that no web page can use it.
-        normalize: Whether vectors get unit length; those of codes stay bits.
-        max_characters: Characters of one text; None for 64 for each token that the model reads, at least 8,192, and
-            32,768 where it reads all.
-        max_texts: Texts of one request.
-        max_body_bytes: Size of a request.
-        max_batch: Texts encoded together; each 256 characters of a text count as one more.
-        max_waiting: Texts that may wait, half of them of requests of more than one batch; a request that does not fit
-            gets status 429.
-        max_connections: Open connections; more are closed at once.
-        wait_s: Seconds to wait for more texts before a batch is encoded, if the batch before was of several requests.
-        batch_s: Seconds that a batch may take; a batch that took more makes the next ones smaller. A part of a
-            long request takes a few milliseconds where others ask too.
-        read_s: Seconds in which a client must have sent its request, else its connection is closed.
-        write_s: Seconds in which a client must have read its answer, and one more for each MiB of it, else its
-            connection is closed.
-        max_unread_bytes: Bytes of answers that may wait for their clients; above it the connection is closed that has
-            not read for the longest time.
-        timeout_s: Seconds after which a request gets status 503.
-        shutdown_s: Seconds that requests have to end after a signal to stop.
-        model: The model that encoded the index that is served, if it is elsewhere by now.
-    """
-
-    token: str | None = None
-    hosts: tuple[str, ...] = _LOOPBACK
-    normalize: bool = True
-    max_characters: int | None = None
-    max_texts: int = 2048
-    max_body_bytes: int = 4 << 20
-    max_batch: int = 512
-    max_waiting: int = 8192
-    max_connections: int = 512
-    wait_s: float = 0.002
-    batch_s: float = 0.05
-    read_s: float = 30.0
-    write_s: float = 30.0
-    max_unread_bytes: int = 256 << 20
-    timeout_s: float = 30.0
-    shutdown_s: float = 30.0
-    model: str | None = None
 
 
 def make_application(model: str | Path | SentenceEncoder, config: ServerConfig) -> Starlette:
@@ -99,7 +50,7 @@ def make_application(model: str | Path | SentenceEncoder, config: ServerConfig) 
     if isinstance(model, str | Path) and (
         config.model or VectorFolder(model).find_format() is not None
     ):
-        index = SearchIndex(model, model=config.model)
+        index = raysent.SearchIndex(model, model=config.model)
         index.prepare()
         encoder = index.encoder
     else:
@@ -110,10 +61,9 @@ def make_application(model: str | Path | SentenceEncoder, config: ServerConfig) 
     elif not predictors:
         raise ConfigError(encoder.cannot_encode)
     name = Path(encoder.source).name if encoder.source else type(encoder).__name__
-    made: Starlette = import_module("raysent.exports.application").application(
-        encoder, name=name, config=config, index=index
-    )
-    return made
+    from raysent.serving.application import application  # noqa: PLC0415 - the extra `serve`
+
+    return application(encoder, name=name, config=config, index=index)
 
 
 def serve(
@@ -142,7 +92,7 @@ def serve(
         ArtifactError: If there is no such model.
     """
     chosen = config or ServerConfig()
-    if host not in _LOOPBACK and not chosen.token:
+    if host not in LOOPBACK and not chosen.token:
         raise ConfigError(
             f"host {host}: needs a token where others can reach it; set RAYSENT_SERVE_TOKEN"
         )
@@ -223,11 +173,12 @@ def _run(server: Any, listening: socket.socket) -> None:
 
 def make_server(application: Starlette, config: ServerConfig) -> Any:
     """Return uvicorn's server of an application."""
+    from raysent.serving.connection import Connection  # noqa: PLC0415 - the extra `serve`
+
     uvicorn = import_module("uvicorn")
-    protocol = import_module("raysent.exports.connection").Connection
     settings = uvicorn.Config(
         application,
-        http=partial(protocol, limits=config),
+        http=partial(Connection, limits=config),
         ws="none",
         lifespan="off",  # it would end with a traceback at Ctrl-C
         log_level="warning",

@@ -241,3 +241,7 @@ def _score(member: Member, encoder: SentenceEncoder, task: Any, *, cache: Path) 
 def _check_installed(where: str) -> None:
     if find_spec("mteb") is None:
         raise ConfigError(f"{where}: needs mteb; install raysent[mteb]")
+
+
+# What `raysent evaluate --mteb` finds.
+SUITES = {"mteb": evaluate_on_mteb}

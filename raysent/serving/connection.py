@@ -14,7 +14,7 @@ from typing import Any
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from raysent.exports.server import ServerConfig
+from raysent.serving.config import ServerConfig
 
 # A client that reads has as many seconds more as its answer has of these.
 _BYTES_A_SECOND = 1 << 20

@@ -16,7 +16,7 @@ import numpy as np
 
 from raysent.errors import DataError
 from raysent.evaluation.task import ScoredSet, SimilarityTask
-from raysent.evaluation.tasks.senteval import MRPC, SENTEVAL, read_lines
+from raysent.reproduction.tasks.senteval import MRPC, SENTEVAL, read_lines
 
 # Published numbers of scored pairs of every set.
 SET_SIZES: dict[str, dict[str, int]] = {

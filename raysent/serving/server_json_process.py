@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from raysent.exports import server_json
-from raysent.exports.server_json import JOBS, Bytes
+from raysent.serving.server_json import JOBS, Bytes
 
 _SOURCES = str(Path(__file__).parents[2])
 # The file alone, not the package that it is in: it needs none of the libraries of a model.

@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 from starlette.responses import JSONResponse, Response
 
-from raysent.exports.server_json import EMBEDDINGS, EMBEDDINGS_BASE64, PLAIN, as_json, write_rows
-from raysent.exports.server_json_process import JsonProcess
+from raysent.serving.server_json import EMBEDDINGS, EMBEDDINGS_BASE64, PLAIN, as_json, write_rows
+from raysent.serving.server_json_process import JsonProcess
 
 _ERROR_TYPES = {
     401: "authentication_error",

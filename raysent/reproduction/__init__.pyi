@@ -1,0 +1,10 @@
+from .files import Scale as Scale
+from .files import known_papers as known_papers
+from .files import read_paper as read_paper
+from .run import ModelEstimate as ModelEstimate
+from .run import Reproduction as Reproduction
+from .run import estimate as estimate
+from .run import plan_reproduction as plan_reproduction
+from .run import reproduce as reproduce
+from .scores import ClaimResult as ClaimResult
+from .scores import TableResult as TableResult

@@ -1,0 +1,1 @@
+"""The protocols of two papers and of SentEval, as they were published; found by entry points."""

@@ -1,0 +1,1 @@
+"""The tasks of SentEval's folder layout; found by entry points."""
