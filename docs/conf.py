@@ -15,6 +15,7 @@ FOLDER = Path(__file__).resolve().parent
 sys.path.insert(0, str(FOLDER))
 
 from generate import command_reference, configuration_reference, entry_point_reference  # noqa: E402
+from rooms import rooms_page  # noqa: E402
 
 project = "raysent"
 author = "the raysent authors"
@@ -59,6 +60,7 @@ GENERATED = {
     "commands.md": command_reference,
     "configuration.md": configuration_reference,
     "entry_points.md": entry_point_reference,
+    "rooms.md": rooms_page,
 }
 # How Sphinx writes `npt.NDArray` and `npt.ArrayLike`.
 _ARRAY = r"~numpy\.ndarray\[tuple\[~typing\.Any, \.\.\.\], ~numpy\.dtype\[~\w+\.(\w+)\]\]"

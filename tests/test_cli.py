@@ -24,7 +24,7 @@ from tiny_run import tiny_run
 
 import raysent
 from raysent import live
-from raysent.cli import main, papers
+from raysent.cli import main
 from raysent.cli.evaluate import evaluate
 from raysent.cli.sweep import sweep
 from raysent.config import parse_yaml
@@ -32,6 +32,7 @@ from raysent.errors import ConfigError
 from raysent.evaluation.members import expand
 from raysent.evaluation.records import Score
 from raysent.pipeline.sweeps import _where
+from raysent.reproduction import commands as reproduction_commands
 from raysent.storage import read_json, write_json
 from raysent.sweeps import trial_folder
 from raysent.sweeps.space import parse_space
@@ -957,7 +958,9 @@ def test_plan_of_a_claim_is_of_what_the_run_would_make(monkeypatch):
         lambda *_, **given: seen.append(given["tables"]) or [],
     )
     for tables, claims in ((None, ["own"]), (["1"], ["own"]), (None, None)):
-        papers.reproduce("quick_thoughts", tables=tables, claims=claims, dry_run=True, as_json=True)
+        reproduction_commands.reproduce(
+            "quick_thoughts", tables=tables, claims=claims, dry_run=True, as_json=True
+        )
     assert seen == [[], ["1"], None]
 
 

@@ -6,6 +6,7 @@ import re
 import sys
 import tomllib
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
@@ -18,12 +19,14 @@ def pages() -> dict[str, str]:
     sys.path.insert(0, str(DOCS))
     try:
         import generate
+        import rooms
     finally:
         sys.path.remove(str(DOCS))
     return {
         "configuration": generate.configuration_reference(),
         "commands": generate.command_reference(),
         "entry points": generate.entry_point_reference(),
+        "rooms": rooms.rooms_page(),
     }
 
 
@@ -109,3 +112,25 @@ def test_pages_are_in_the_table_of_contents():
     assert sorted(name for name in names if not re.search(rf"^{name}$", index, re.MULTILINE)) == []
     # The site writes pages of these names itself, over ours.
     assert not names & {"search", "genindex", "py-modindex"}
+
+
+def test_page_of_rooms_has_every_room_and_what_it_imports(pages):
+    """The picture is well-formed, and has a box for each row's rooms."""
+    [picture] = re.findall(r"<svg.*</svg>", pages["rooms"], re.DOTALL)
+    root = ElementTree.fromstring(picture)
+    titles = [one.text for one in root.iter("{http://www.w3.org/2000/svg}title")]
+    assert "models: imports config, data" in ", ".join(titles)
+    assert len(titles) == len(re.findall(r"^\| `", pages["rooms"], re.MULTILINE)) > 20
+
+
+def test_page_that_follows_a_sweep_names_what_there_is():
+    """Each file exists, and has the function or class that the page says."""
+    page = (DOCS / "follow_one_sweep.md").read_text(encoding="utf-8")
+    package = DOCS.parent / "raysent"
+    files = re.findall(r"`([\w/]+/(?:\w+\.py)?)`(?::\s+`(\w+)`)?", page)
+    assert len(files) > 25
+    for file, name in files:
+        path = package / file
+        assert path.exists(), file
+        if name:
+            assert re.search(rf"^(def|class) {name}\b", path.read_text("utf-8"), re.MULTILINE), name
