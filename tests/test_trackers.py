@@ -384,7 +384,7 @@ def test_wandb_has_a_run_for_each_trial(run):
 @pytest.mark.parametrize("name", ["mlflow", "wandb"])
 def test_tracker_without_its_package_names_the_extra(name, run, monkeypatch):
     """Before anything is written."""
-    monkeypatch.setattr(f"raysent.sweeps.trackers.{name}_runs.find_spec", lambda _: None)
+    monkeypatch.setattr(f"raysent.integrations.{name}_runs.find_spec", lambda _: None)
     with pytest.raises(
         ConfigError, match=rf"^{name} needs the package {name}[a-z-]*; install raysent\[{name}\]$"
     ):
