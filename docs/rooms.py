@@ -97,7 +97,7 @@ def _picture(needs: dict[str, set[str]], files: dict[str, int]) -> str:
         for room, other in _drawn(needs)
     ]
     boxes = [
-        f'<g><title>{room}: imports {", ".join(sorted(needs[room])) or "nothing"}</title>'
+        f"<g><title>{room}: imports {', '.join(sorted(needs[room])) or 'nothing'}</title>"
         f'<rect x="{left:.0f}" y="{top}" width="{_WIDTH}" height="{_HEIGHT}" rx="5" '
         f'fill="var(--color-background-primary, white)" stroke="currentColor"{_dashes(room in wings)}/>'
         f'<text x="{left + _WIDTH / 2:.0f}" y="{top + 15}" text-anchor="middle" font-size="13" '
