@@ -128,6 +128,14 @@ class Document:
         name = ".".join(path)
         return ConfigError(f"{self.where(path)}{name + ': ' if name else ''}{message}")
 
+    def has(self, name: str) -> bool:
+        """Return whether a value stands at the top."""
+        return name in self.values
+
+    def with_values(self, **values: Any) -> Document:
+        """Return the document with other values at the top."""
+        return replace(self, values={**self.values, **values})
+
     def with_overrides(self, overrides: Iterable[Override]) -> Document:
         """Return the document with values of the command line, each with the option that set it.
 

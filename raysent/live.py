@@ -68,7 +68,7 @@ def plan_lines(space: SearchSpace, *, run: str, where: str, tasks: Sequence[str]
     """
     limits, cost = space.limits, space.cost
     if not limits.trials:
-        why = space.document.values.get("fitted", {}).get("limits.trials", "limits.trials is 0")
+        why = space.fitted.get("limits.trials", "limits.trials is 0")
         return [f"{', '.join(tasks)}: nothing is trained ({why}); into {run}"]
     base = space.config(space.first_params())
     after = f"; then the best {space.evaluation.members} are evaluated on {', '.join(tasks)} and combined"

@@ -23,6 +23,7 @@ import importlib
 import pkgutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Annotated, Any, Generic, TypeVar, Union, get_args
@@ -31,7 +32,7 @@ import pydantic
 from pydantic_core import CoreSchema
 
 from raysent.docstrings import docstring_of
-from raysent.errors import ConfigError, did_you_mean
+from raysent.errors import ArtifactError, ConfigError, did_you_mean
 
 T = TypeVar("T")
 
@@ -43,6 +44,22 @@ def points_of(group: str) -> list[EntryPoint]:
     """Return the entry points of a group in the order of their names, without those of wings that are absent."""
     points = sorted(entry_points(group=group), key=lambda point: point.name)
     return [point for point in points if not _is_of_absent_wing(point)]
+
+
+@cache
+def load_point(group: str, name: str) -> Any:
+    """Return what one entry point of raysent defines; others of its group are not imported.
+
+    By such points a package below finds what a package above it has.
+
+    Raises:
+        ArtifactError: If the installed entry points are those of another version.
+    """
+    for point in entry_points(group=group, name=name):
+        return point.load()
+    raise ArtifactError(
+        f"{OWN_PACKAGE}: must be installed with the entry point {name} of {group}; given none; install it again"
+    )
 
 
 def _is_of_absent_wing(point: EntryPoint) -> bool:

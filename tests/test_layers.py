@@ -208,6 +208,20 @@ def test_layers_no_string_names_a_wing() -> None:
     assert naming == []
 
 
+def test_layers_no_string_names_a_module() -> None:
+    """What a package finds of one above it, it finds by the entry points of pyproject.toml."""
+    naming = [
+        f"{module}:{node.lineno} {node.value}"
+        for module, path in sources().items()
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Constant)
+        and isinstance(node.value, str)
+        and "." in node.value
+        and node.value.partition(":")[0] in sources()
+    ]
+    assert naming == []
+
+
 def test_layers_wings_import_each_other_for_types_alone() -> None:
     """Each can be left out without the others; what one needs of another it takes from `raysent` itself."""
     crossing = []

@@ -11,7 +11,6 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from pkgutil import resolve_name
 
 import numpy as np
 import pandas as pd
@@ -21,6 +20,7 @@ from raysent.ensembles import combine, load_ensemble
 from raysent.errors import ConfigError, RaysentError
 from raysent.evaluation.task_files import OwnTask
 from raysent.models.schemes import LOADERS
+from raysent.registry import load_point
 
 TEXTS = ["a red tall thing", "a blue short thing"]
 
@@ -71,7 +71,7 @@ def test_a_trained_model_is_loaded_without_what_ensembles_import(saved: Path) ->
     """Reading the table of kinds imports none of them, nor what prints or reads tables."""
     code = "import raysent.models.schemes, sys; print({'raysent.ensembles', 'rich', 'pyarrow'} & sys.modules.keys())"
     assert python(code) == "set()\n"
-    assert all(callable(resolve_name(loader)) for loader in LOADERS.values())
+    assert all(callable(load_point("raysent.loaders", loader)) for loader in LOADERS.values())
 
 
 def test_a_process_that_trains_imports_none_of_what_takes_a_second() -> None:

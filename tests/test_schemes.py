@@ -85,7 +85,8 @@ def test_folder_with_a_colon_is_loaded_as_a_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its prefix is not registered."""
-    monkeypatch.setattr("raysent.models.schemes.LOADERS", {"thing.json": f"{__name__}:load_thing"})
+    monkeypatch.setattr("raysent.models.schemes.LOADERS", {"thing.json": "thing"})
+    monkeypatch.setattr("raysent.models.schemes.load_point", lambda *_: load_thing)
     (tmp_path / "my:run").mkdir()
     write_json(tmp_path / "my:run" / "thing.json", {})
     monkeypatch.chdir(tmp_path)

@@ -14,7 +14,7 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
 from typing import Annotated, Any
 
@@ -226,7 +226,8 @@ def _root(
         raise typer.Exit
 
 
-# Packages that write to standard output.
+# A name that modules have whose functions write to standard output; and packages that do.
+WRITES_OUTPUT = "WRITES_TO_STANDARD_OUTPUT"
 _WRITERS = ("click", "rich", "typer")
 
 
@@ -280,8 +281,9 @@ def _is_of_output(error: OSError) -> bool:
     last = error.__traceback__
     while last is not None and last.tb_next is not None:
         last = last.tb_next
-    module = "" if last is None else str(last.tb_frame.f_globals.get("__name__"))
-    is_ours = module in (__name__, "raysent.pipeline.table_output")  # a flush, or a table
+    names: Mapping[str, Any] = {} if last is None else last.tb_frame.f_globals
+    module = str(names.get("__name__"))
+    is_ours = module == __name__ or WRITES_OUTPUT in names  # a flush, or a table
     return error.filename is None and (is_ours or module.partition(".")[0] in _WRITERS)
 
 

@@ -61,7 +61,7 @@ _STORAGE = re.compile(
 )
 
 # The provider that Ray loads on the head and here, and the folder on the head that it shares with the sweep.
-PROVIDER = "raysent.cluster.gate.AwsProvider"
+PROVIDER = f"{__package__}.gate.AwsProvider"
 FLEET_FOLDER = "~/raysent-fleet"
 # The lease of the head: a file with the seconds for which it is valid after it was written.
 LEASE_FILE = "lease"

@@ -83,7 +83,7 @@ class Submission:
     @property
     def named(self) -> list[Any]:
         """Everything that names files or ``s3://`` addresses."""
-        return [self.space.document.values, list(self.tasks or ())]
+        return [self.space.written(), list(self.tasks or ())]
 
 
 def run_submission(
@@ -282,7 +282,7 @@ class SweepJob:
             job=self.name,
             cluster="" if fleet is None else fleet.cluster,
             region="" if fleet is None else fleet.region,
-            space={"name": space.name, "values": space.document.values},
+            space={"name": space.name, "values": space.written()},
             is_kept=self.is_kept,
         )
 
@@ -303,7 +303,7 @@ def _pack(submission: Submission, folder: Path, *, is_kept: bool) -> list[str]:
     job = [
         "python",
         "-m",
-        "raysent.cluster.head",
+        f"{__package__}.head",
         "--run",
         submission.remote,
         *(["--keep"] if is_kept else []),
@@ -316,7 +316,7 @@ def _pack(submission: Submission, folder: Path, *, is_kept: bool) -> list[str]:
         return [*job, "resume", submission.remote, *submission.options]
     space = submission.space
     path = folder / _SPACE_FOLDER / f"{safe_name(space.name)}.yaml"
-    write_json(path, ship(space.document.values, folder), sealed=False)
+    write_json(path, ship(space.written(), folder), sealed=False)
     command = [*job, "sweep", str(path.relative_to(folder)), "--run", submission.remote]
     if submission.data is not None:
         command += ["--data", str(ship(f"{submission.data.absolute()}", folder))]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import copy
 import datetime
 import json
 import time
@@ -52,7 +51,13 @@ from raysent.storage import open_folder
 from raysent.storage.layout import REMOTE_FILE
 from raysent.sweeps import load_record, spent_usd
 from raysent.sweeps.lessons import lesson_overrides
-from raysent.sweeps.space import SearchSpace, find_space, parse_space, read_space, with_overrides
+from raysent.sweeps.space import (
+    SearchSpace,
+    find_space,
+    read_space,
+    with_overrides,
+    with_values,
+)
 
 _CLUSTER = "cluster.yaml"
 # What the status of a cluster says of a machine.
@@ -384,7 +389,7 @@ def _with_checked_tasks(
 
     if tasks is not None:
         tasks = checked(tasks)
-    values = copy.deepcopy(space.document.values)
+    values = space.written()
     for place in ("evaluation.tasks", "base.validation.downstream.tasks", "base.labels.task"):
         names = get_dotted(values, place)
         if not names:
@@ -397,8 +402,7 @@ def _with_checked_tasks(
             raise space.document.error(
                 tuple(place.split(".")), str(error).removeprefix("tasks ")
             ) from None
-    document = replace(space.document, values=values)
-    return parse_space(document, name=space.name, is_recorded=space.is_recorded), tasks
+    return with_values(space, values), tasks
 
 
 def _show(

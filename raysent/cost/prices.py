@@ -185,7 +185,7 @@ class PriceList:
 def price_list() -> PriceList:
     """Return the list prices that are part of the package."""
     values: dict[str, Any] = json.loads(
-        files("raysent.cost").joinpath("on_demand.json").read_text(encoding="utf-8")
+        files(__package__).joinpath("on_demand.json").read_text(encoding="utf-8")
     )
     return PriceList(
         values["as_of"],

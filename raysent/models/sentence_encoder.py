@@ -6,7 +6,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from pkgutil import resolve_name
 from types import MappingProxyType
 from typing import Any, Literal, TypeAlias, get_args, overload
 
@@ -19,6 +18,7 @@ from raysent.data.labels import LabelValue
 from raysent.errors import ConfigError, DataError, RaysentError
 from raysent.kernels.devices import default_device, set_matmul_precision
 from raysent.parallel import lock_for_forks, map_in_processes
+from raysent.registry import load_point
 
 Float32 = npt.NDArray[np.float32]
 Precision = Literal["float32", "ubinary", "binary"]
@@ -184,7 +184,7 @@ class SentenceEncoder(ABC):
     @cached_property
     def predictors(self) -> Mapping[str, Any]:
         """What predicts each task that it was evaluated on; see `raysent.ensembles.predictor`."""
-        found: Mapping[str, Any] = resolve_name("raysent.ensembles.predictor:recorded")(self)
+        found: Mapping[str, Any] = _predicting().recorded(self)
         return found
 
     @property
@@ -234,15 +234,11 @@ class SentenceEncoder(ABC):
         Raises:
             ConfigError: If the model does not predict the task.
         """
-        names: tuple[str, ...] = resolve_name("raysent.ensembles.predictor:find_predictor")(
-            self, task
-        ).label_names
+        names: tuple[str, ...] = _predicting().find_predictor(self, task).label_names
         return names
 
     def _split(self, texts: tuple[Texts, ...], task: str | None) -> tuple[Any, list[Texts]]:
-        found: tuple[Any, list[Texts]] = resolve_name(
-            "raysent.ensembles.predictor:split_arguments"
-        )(self, texts, task)
+        found: tuple[Any, list[Texts]] = _predicting().split_arguments(self, texts, task)
         return found
 
     def _place(self, device: str | torch.device | None, *, is_loaded: bool = False) -> None:
@@ -520,6 +516,11 @@ class EvaluationMetrics:
         self.metrics.setdefault(
             str(getattr(evaluator, "name", "") or type(evaluator).__name__), {}
         ).update(metrics)
+
+
+def _predicting() -> Any:
+    """Return the module that finds what models predict with, and which a layer above has."""
+    return load_point("raysent.predicting", "records")
 
 
 def _quantize(vectors: Float32, *, is_signed: bool) -> npt.NDArray[Any]:

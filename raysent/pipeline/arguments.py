@@ -14,7 +14,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from raysent.config import Document, Override, dotted_values, get_dotted
+from raysent.config import Document, Override, dotted_values
 from raysent.data.corpus import corpus_language, corpus_notes
 from raysent.errors import ConfigError, RaysentError, did_you_mean
 from raysent.evaluation.division import divided
@@ -192,7 +192,7 @@ def with_labels_of(
     Raises:
         ConfigError: If several tasks are given.
     """
-    labels = get_dotted(space.document.values, "base.labels")
+    labels = space.setting("labels")
     if not are_given or not isinstance(labels, dict) or labels.get("task") is not None:
         return space
     if len(tasks) != 1:
@@ -202,7 +202,7 @@ def with_labels_of(
         )
     folder = str(Path(data).resolve()) if data is not None and tasks[0].files else None
     values: dict[str, Any] = {"base.labels.task": spec_of(tasks[0]), "base.labels.data": folder}
-    if (get_dotted(space.document.values, "base.validation.downstream") or {}).get("tasks") is None:
+    if (space.setting("validation.downstream") or {}).get("tasks") is None:
         ranking = ranking_tasks(space, tasks, data, are_given=True)
         values["base.validation.downstream"] = ranking and ranking.model_dump(exclude_none=True)
     return with_overrides(space, [Override(name, value, "tasks") for name, value in values.items()])
@@ -450,7 +450,7 @@ def start_of(model: str | Path) -> tuple[dict[str, Any], str, int]:
 
 def take_along(space: SearchSpace, folder: Path) -> SearchSpace:
     """Return a space whose text, where it was made of tasks' rows, is in the run's folder and not in the cache."""
-    path = Path(str(space.document.values.get("base", {}).get("corpus", {}).get("path", "")))
+    path = Path(str(space.setting("corpus.path") or ""))
     if path.parent != cache_folder() / _FOLDER:
         return space
     with atomic_write(folder / _FILE) as copy:

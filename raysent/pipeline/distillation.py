@@ -249,7 +249,7 @@ def student_config(
         "objective": {"type": "distillation", "teacher": teacher, **values["objective"]},
     }
     document = Document(chosen).with_overrides(overrides)
-    if "corpus" not in document.values:
+    if not document.has("corpus"):
         raise ConfigError(
             f"corpus.path: must be set; no member of {teacher} records the text that it was trained on; "
             "name one as corpus"

@@ -99,7 +99,7 @@ class SweepPlan:
             "trials": self.space.limits.trials,
             "time": self.space.limits.time,
             "memory_bytes": self.facts.get("memory_bytes"),
-            "searched": without_secrets_in(self.space.document.values.get("search", {})),
+            "searched": without_secrets_in(self.space.search),
             "run": address_of(self.folder),
             "corpus": corpus.get("path"),
             "num_train": corpus.get("num_train"),

@@ -431,7 +431,7 @@ def origin_of(run: str | Path) -> Path:
 
 def _check_relative_paths(recorded: RecordedSweep) -> None:
     """Refuse a sweep whose space names files that other processes look for elsewhere."""
-    origin, values = Path(recorded.record.origin), recorded.space.document.values
+    origin, values = Path(recorded.record.origin), recorded.space.written()
     if (
         is_submitted()
         or not recorded.record.origin

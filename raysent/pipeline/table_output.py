@@ -38,6 +38,9 @@ _EMPTY = {pa.null(): pa.string(), pa.list_(pa.null()): pa.list_(pa.string())}
 Column: TypeAlias = "list[Any] | pa.Array"
 Write: TypeAlias = Callable[[Sequence[Column]], None]
 
+# What fails in this module is an error of the output, as the command line says it.
+WRITES_TO_STANDARD_OUTPUT = True
+
 
 @dataclass(frozen=True)
 class OutputTable:

@@ -431,10 +431,9 @@ def retrained_config(
                 f"{override.option}: must be as in {address_of(folder)}, whose weights the run starts with; "
                 "leave it out or train from scratch"
             )
-    document = Document(values).with_overrides(overrides)
-    document.values["seed"] = seed
+    document = Document(values).with_overrides(overrides).with_values(seed=seed)
     if not from_scratch:
-        document.values["initial"] = to_uri(folder)
+        document = document.with_values(initial=to_uri(folder))
     return configuration.validate(RunConfig, document)
 
 

@@ -424,7 +424,7 @@ class _Session:
         place = trial_folder(self.folder, trial.number)
         may_halt = budget.limit_usd is not None or budget.deadline_s is not None
         config = space.config(trial.params)
-        if "seed" not in trial.params and "seed" not in space.document.values.get("base", {}):
+        if "seed" not in trial.params and "seed" not in space.base:
             config = config.model_copy(update={"seed": trial.seed})
         return {
             "trial": place.name,

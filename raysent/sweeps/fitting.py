@@ -30,7 +30,7 @@ from raysent.models.objectives import ContextBatches
 from raysent.parallel import Progress
 from raysent.progress import format_duration
 from raysent.sweeps.machines import Layout, Machines, layout, machines_at
-from raysent.sweeps.space import SearchSpace, parse_space, with_overrides
+from raysent.sweeps.space import SearchSpace, with_overrides, with_values
 from raysent.sweeps.space.overrides import apply_overrides
 from raysent.sweeps.space.space import FAMILY, FORMS, Choice
 from raysent.sweeps.speed import MeasuredSpeed, RunSeconds, Speed, drawn_configs, is_alike
@@ -138,7 +138,7 @@ class FittedSetting:
 
 def fitted_settings(space: SearchSpace) -> list[FittedSetting]:
     """Return the settings of a space that were chosen, in the order in which they were."""
-    values = space.document.values
+    values = space.written()
     settings = []
     for name, why in space.fitted.items():
         if name == "metric":
@@ -341,7 +341,7 @@ class _Fitting:
     def __init__(self, space: SearchSpace, situation: Situation, speed: Speed) -> None:
         self.now = situation
         self._space, self.speed = space, speed
-        self._values: dict[str, Any] = copy.deepcopy(space.document.values)
+        self._values: dict[str, Any] = space.written()
         self._reasons: dict[str, str] = {}
 
     def space(self, *, is_done: bool = False) -> SearchSpace:
@@ -367,8 +367,7 @@ class _Fitting:
         return [space.config(params) for params in itertools.islice(space.edges(), _MOST_RUNS)]
 
     def _parsed(self, values: dict[str, Any]) -> SearchSpace:
-        document = replace(self._space.document, values=values)
-        return parse_space(document, name=self._space.name, is_recorded=self._space.is_recorded)
+        return with_values(self._space, values)
 
     def change(self, name: str, new: Callable[[Mapping[str, Any], Any], Any], why: str) -> None:
         """Replace every value of a name, in `base` and in what is searched.
@@ -393,9 +392,8 @@ class _Fitting:
         options = [str(label) for label in domain.options] if isinstance(domain, Choice) else []
         left = [label for label in options if label not in labels]
         document = replace(self._space.document, values=self._values)
-        self._values = dict(
-            apply_overrides(document, [Override(f"search.{name}", {"choice": left}, "fit")]).values
-        )
+        override = Override(f"search.{name}", {"choice": left}, "fit")
+        self._values = apply_overrides(document, [override]).values
         self._reasons[name] = why
 
     def configs(self, name: str) -> dict[str, RunConfig]:

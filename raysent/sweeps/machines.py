@@ -338,7 +338,7 @@ def check_files(space: SearchSpace, folder: Path) -> None:
         ConfigError: With the first node and path of which that is not so.
     """
     needed, run = (
-        named_files(space.document.values.get("base", {})),
+        named_files(space.base),
         (folder / SWEEP_FILE).absolute(),
     )
     if is_remote(address_of(folder)):

@@ -41,7 +41,7 @@ _FACTS = ("corpus", "pool", "memory_bytes")
 
 def _completed(space: SearchSpace) -> dict[str, Any]:
     """Return a space's values with what an encoder's folder decides, so that they are read where the folder is not."""
-    values = dict(space.document.values)
+    values = space.written()
     base = dict(values.get("base") or {})
     for part in ("encoder", "second_encoder"):
         encoder = base.get(part)
@@ -106,7 +106,7 @@ class SweepRecord:
             "metric": self.space.metric,
             "metric_mode": self.space.mode,
             "seed": self.seed,
-            "search": self.space.document.values.get("search", {}),
+            "search": self.space.search,
             "space": _with_form(_completed(self.space), OF_NEW),
             "source": self.source or self.space.document.source,
             "command": list(self.command),

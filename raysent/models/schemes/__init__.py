@@ -10,14 +10,13 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from pkgutil import resolve_name
 from typing import Any, Protocol
 
 from raysent.errors import ArtifactError, ConfigError
 from raysent.models.known import find_known, is_encoder_folder, is_encoder_name
 from raysent.models.sentence_encoder import SentenceEncoder
 from raysent.models.static import is_static_folder
-from raysent.registry import Registry
+from raysent.registry import Registry, load_point
 from raysent.storage import address_of, open_folder
 from raysent.storage.layout import (
     BEST_FOLDER,
@@ -156,13 +155,13 @@ def scheme_hint(name: str) -> str:
     return ""
 
 
-# The file that identifies a folder of each kind, and the function that reads the folder. By name, because ensembles are
-# a layer above, and so that a model does not wait for what only ensembles import.
+# The file that identifies a folder of each kind, and the entry point of the group `raysent.loaders` that reads it:
+# ensembles are a layer above, and a model does not wait for what only they import.
 LOADERS = {
-    MODEL_FILE: "raysent.models.model:SentenceModel.load",
-    COMPOSITION_FILE: "raysent.models.derived:load_composition",
-    ENSEMBLE_FILE: "raysent.ensembles.ensemble:load_ensemble",
-    FUSION_FILE: "raysent.ensembles.fusion:load_fusion",
+    MODEL_FILE: "model",
+    COMPOSITION_FILE: "composition",
+    ENSEMBLE_FILE: "ensemble",
+    FUSION_FILE: "fusion",
 }
 
 
@@ -190,7 +189,7 @@ def load(name: str | Path) -> SentenceEncoder:
     for file_name, loader in LOADERS.items():
         for place in (folder, folder / "model"):
             if (place / file_name).is_file():
-                return _named(resolve_name(loader)(place), address_of(folder))
+                return _named(load_point("raysent.loaders", loader)(place), address_of(folder))
     raise ArtifactError(
         f"{address_of(folder)}: holds no {' and no '.join(LOADERS)}; name a trained model's folder or an ensemble's"
     )

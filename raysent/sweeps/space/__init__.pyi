@@ -12,6 +12,7 @@ from .reading import read_space as read_space
 from .reading import schema as schema
 from .reading import with_absolute_paths as with_absolute_paths
 from .reading import with_overrides as with_overrides
+from .reading import with_values as with_values
 from .space import Choice as Choice
 from .space import Domain as Domain
 from .space import Interval as Interval

@@ -221,9 +221,16 @@ def with_overrides(space: SearchSpace, overrides: Sequence[str | Override]) -> S
     )
 
 
+def with_values(space: SearchSpace, values: dict[str, Any]) -> SearchSpace:
+    """Return the space of other plain values, in the form of `SearchSpace.written`.
+
+    Raises:
+        ConfigError: As `parse_space`.
+    """
+    document = replace(space.document, values=values)
+    return parse_space(document, name=space.name, is_recorded=space.is_recorded)
+
+
 def with_absolute_paths(space: SearchSpace) -> SearchSpace:
     """Return a space that names its files so that processes elsewhere find them where they stand here."""
-    values = absolute_paths(space.document.values)
-    return parse_space(
-        replace(space.document, values=values), name=space.name, is_recorded=space.is_recorded
-    )
+    return with_values(space, absolute_paths(space.document.values))

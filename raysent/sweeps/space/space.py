@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import pydantic
 
-from raysent.config import Document, KeyPath, explain, set_dotted
+from raysent.config import Document, KeyPath, explain, get_dotted, set_dotted
 from raysent.errors import ConfigError, RaysentError, did_you_mean
 from raysent.sweeps.space.limits import SpaceFile
 from raysent.training.run import RunConfig
@@ -159,6 +159,14 @@ class SearchSpace(SpaceFile):
     domains: dict[str, Domain]
     conditions: dict[str, dict[str, list[Any]]]
     is_recorded: bool = False
+
+    def written(self) -> dict[str, Any]:
+        """Return a copy of the plain values that the space was read from, of all its sections."""
+        return copy.deepcopy(self.document.values)
+
+    def setting(self, name: str) -> Any:
+        """Return the value of a name of the run, such as ``corpus.path``, as `base` has it; None where it has none."""
+        return get_dotted(self.base, name)
 
     @property
     def mode(self) -> Literal["max", "min"]:
