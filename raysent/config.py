@@ -9,16 +9,12 @@ import copy
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from io import StringIO
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import pydantic
-from ruamel.yaml import YAML
-from ruamel.yaml.comments import CommentedMap, CommentedSeq
-from ruamel.yaml.constructor import RoundTripConstructor
-from ruamel.yaml.error import MarkedYAMLError, YAMLError
-from ruamel.yaml.scalarbool import ScalarBoolean
 
 from raysent.docstrings import docstring_of
 from raysent.errors import ConfigError, did_you_mean
@@ -192,6 +188,9 @@ def parse_yaml(text: str, *, source: str = "") -> Document:
         )
     if _flow_depth(text) > MAX_DEPTH:  # the parser's time grows with the square of it
         raise ConfigError(f"{source}: must not be nested deeper than {MAX_DEPTH}")
+    from ruamel.yaml.error import MarkedYAMLError, YAMLError  # noqa: PLC0415 - as in `_yaml`
+
+    mapping, sequence, _ = _kinds_of_nodes()
     try:
         loaded = _yaml().load(StringIO(text))
     except MarkedYAMLError as error:
@@ -208,12 +207,12 @@ def parse_yaml(text: str, *, source: str = "") -> Document:
         Exception
     ) as error:  # the parser raises errors of many kinds for numbers and dates that are none
         raise ConfigError(f"{source}: not valid YAML: {' '.join(str(error).split())}") from None
-    if not isinstance(loaded, CommentedMap):
+    if not isinstance(loaded, mapping):
         given = (
             "nothing"
             if loaded is None
             else "a list"
-            if isinstance(loaded, CommentedSeq)
+            if isinstance(loaded, sequence)
             else repr(loaded)
         )
         raise ConfigError(f"{source}: must be a mapping of names to values; given {given}")
@@ -235,18 +234,35 @@ def parse_yaml(text: str, *, source: str = "") -> Document:
     return Document(values=values, source=source, lines=lines)
 
 
-class _TextOfTimes(RoundTripConstructor):
-    """Builds what YAML describes, but leaves dates and times as the text that is written: no setting is a date."""
+@cache
+def _kinds_of_nodes() -> tuple[type, type, type]:
+    """Return what the parser returns for mappings, sequences, and booleans that are written in a form of their own."""
+    from ruamel.yaml.comments import CommentedMap, CommentedSeq  # noqa: PLC0415 - as in `_yaml`
+    from ruamel.yaml.scalarbool import ScalarBoolean  # noqa: PLC0415 - as in `_yaml`
+
+    return CommentedMap, CommentedSeq, ScalarBoolean
 
 
-_TextOfTimes.add_constructor(
-    "tag:yaml.org,2002:timestamp", lambda constructor, node: constructor.construct_scalar(node)
-)
+@cache
+def _constructor() -> type:
+    """Return what builds what YAML describes, but leaves dates and times as text: no setting is a date."""
+    from ruamel.yaml.constructor import RoundTripConstructor  # noqa: PLC0415 - as in `_yaml`
+
+    class _TextOfTimes(RoundTripConstructor):
+        pass
+
+    _TextOfTimes.add_constructor(
+        "tag:yaml.org,2002:timestamp", lambda constructor, node: constructor.construct_scalar(node)
+    )
+    return _TextOfTimes
 
 
-def _yaml() -> YAML:
+def _yaml() -> Any:
+    """Return the parser; its modules take longer to import than help may wait."""
+    from ruamel.yaml import YAML  # noqa: PLC0415
+
     yaml = YAML(typ="rt")
-    yaml.Constructor = _TextOfTimes
+    yaml.Constructor = _constructor()
     return yaml
 
 
@@ -260,17 +276,19 @@ def _flow_depth(text: str) -> int:
 
 
 def _num_values(node: Any, known: dict[int, int]) -> int:
-    if not isinstance(node, CommentedMap | CommentedSeq):
+    mapping, sequence, _ = _kinds_of_nodes()
+    if not isinstance(node, (mapping, sequence)):
         return 1
     if id(node) not in known:
-        below = node.values() if isinstance(node, CommentedMap) else node
+        below = node.values() if isinstance(node, mapping) else node
         known[id(node)] = 1 + sum(_num_values(one, known) for one in below)
     return known[id(node)]
 
 
 def _plain(node: Any, path: KeyPath, lines: dict[KeyPath, int]) -> Any:
     """Return `node` as plain Python values, and record the line of every key in `lines`."""
-    if isinstance(node, CommentedMap):
+    mapping, sequence, boolean = _kinds_of_nodes()
+    if isinstance(node, mapping):
         plain = {}
         for key, value in node.items():
             here = (*path, str(key))
@@ -280,11 +298,11 @@ def _plain(node: Any, path: KeyPath, lines: dict[KeyPath, int]) -> Any:
             )
             plain[str(key)] = _plain(value, here, lines)
         return plain
-    if isinstance(node, CommentedSeq):
+    if isinstance(node, sequence):
         return [_plain(value, (*path, str(index)), lines) for index, value in enumerate(node)]
     if isinstance(node, bool) or node is None:
         return node
-    if isinstance(node, ScalarBoolean):
+    if isinstance(node, boolean):
         return bool(node)
     for kind in (int, float, str):
         if isinstance(node, kind):

@@ -70,10 +70,10 @@ def _is_of_absent_wing(point: EntryPoint) -> bool:
 
 def package_of(point: EntryPoint) -> str:
     """Return the installed package that defines an entry point, with its version unless it is raysent."""
-    if point.dist is None:
-        return point.value
-    name = point.dist.name
-    return name if name == OWN_PACKAGE else f"{name} {point.dist.version}"
+    # Metadata takes longer to read than all else here, so raysent is known by the name of the module.
+    if point.module.startswith(f"{OWN_PACKAGE}."):
+        return OWN_PACKAGE
+    return point.value if point.dist is None else f"{point.dist.name} {point.dist.version}"
 
 
 def reason_of(point: EntryPoint, error: BaseException) -> str:
