@@ -56,7 +56,8 @@ def load_point(group: str, name: str) -> Any:
         ArtifactError: If the installed entry points are those of another version.
     """
     for point in entry_points(group=group, name=name):
-        return point.load()
+        if not _is_of_absent_wing(point):
+            return point.load()
     raise ArtifactError(
         f"{OWN_PACKAGE}: must be installed with the entry point {name} of {group}; given none; install it again"
     )

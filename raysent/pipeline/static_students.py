@@ -12,15 +12,15 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from raysent.errors import ConfigError
-from raysent.exports import export
-from raysent.exports.formats.sentence_transformers import is_standard
 from raysent.models import SentenceModel
 from raysent.models import load as load_model
 from raysent.models.known import EncoderFiles, find_encoder
 from raysent.models.schemes import split_path, with_scheme
 from raysent.models.schemes.static import model_of_table
+from raysent.models.standard import is_standard
 from raysent.models.static import DIM, PREFIX, distill_table, is_static_folder, table_folder
 from raysent.pipeline.derived import check_free, saved
+from raysent.registry import load_point
 
 INTO_STATIC = "static"
 # Schemes of encoders as their folders have them.
@@ -86,5 +86,5 @@ def _files_of(teacher: str, folder: Path) -> EncoderFiles:
             f"into {INTO_STATIC}: must be a pretrained encoder, or a model of one tower whose encoder is one; "
             f"given {teacher}, {kind}; --into bag learns the vectors of any model"
         )
-    export(model, folder)
+    load_point("raysent.api", "export")(model, folder)
     return EncoderFiles(Path(teacher).name or teacher, folder)

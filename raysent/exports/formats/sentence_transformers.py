@@ -26,6 +26,7 @@ from raysent.models.encoders import ENCODERS, pretrained
 from raysent.models.known import quiet
 from raysent.models.schemes.st import KIND
 from raysent.models.sentence_encoder import DOCUMENT_PROMPTS
+from raysent.models.standard import is_standard
 from raysent.registry import OWN_PACKAGE
 from raysent.storage import save_tensors, write_json
 from raysent.storage.layout import EXPORT_FILE, VOCABULARY_FILE
@@ -88,16 +89,6 @@ def _check_own(part: Any) -> None:
         )
     for member in (getattr(part, "members", None) or {}).values():
         _check_own(member)
-
-
-def is_standard(models: Sequence[SentenceModel]) -> bool:
-    """Return whether sentence-transformers' own modules compute a model: one pretrained tower, and nothing after it."""
-    model = models[0]
-    has_more = (
-        model.code is not None or model.postprocessing.is_fitted_to_text or len(model.towers) > 1
-    )
-    is_one = len(models) == 1 and model.config.encoder.type == "pretrained" and not has_more
-    return is_one and cast("SubwordVocabulary", model.vocabulary).num_special > 0
 
 
 def usage_of(models: Sequence[SentenceModel]) -> str:
