@@ -235,7 +235,7 @@ def parse_yaml(text: str, *, source: str = "") -> Document:
 
 
 @cache
-def _kinds_of_nodes() -> tuple[type, type, type]:
+def _kinds_of_nodes() -> tuple[Any, Any, Any]:
     """Return what the parser returns for mappings, sequences, and booleans that are written in a form of their own."""
     from ruamel.yaml.comments import CommentedMap, CommentedSeq  # noqa: PLC0415 - as in `_yaml`
     from ruamel.yaml.scalarbool import ScalarBoolean  # noqa: PLC0415 - as in `_yaml`
@@ -244,7 +244,7 @@ def _kinds_of_nodes() -> tuple[type, type, type]:
 
 
 @cache
-def _constructor() -> type:
+def _constructor() -> Any:
     """Return what builds what YAML describes, but leaves dates and times as text: no setting is a date."""
     from ruamel.yaml.constructor import RoundTripConstructor  # noqa: PLC0415 - as in `_yaml`
 
