@@ -20,9 +20,9 @@ from test_server import running, send
 from test_server_limits import unread
 
 from raysent.data.same_text import is_blank
-from raysent.exports import batching, server_answer, server_json_process, server_request
 from raysent.models.schemes import hash as hash_scheme
 from raysent.models.schemes.hash import HashEncoder
+from raysent.serving import batching, server_answer, server_json_process, server_request
 from raysent.serving.batching import Batcher
 from raysent.serving.server import _memory_given_back
 from raysent.serving.server_json import JOBS

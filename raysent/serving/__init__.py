@@ -6,6 +6,7 @@ application.py     the answers, and the queue of what is computed
 batching.py        requests that are computed together
 connection.py      one client's connection, which is closed where it takes too long
 server_request.py  what clients sent, checked; server_answer.py: long answers, sent in parts
+server_json.py     JSON of both; server_json_process.py: a process beside the server for long ones
 commands.py        the command `serve`
 """
 

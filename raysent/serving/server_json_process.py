@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from raysent.exports import server_json
+from raysent.serving import server_json
 from raysent.serving.server_json import JOBS, Bytes
 
 _SOURCES = str(Path(__file__).parents[2])
