@@ -13,8 +13,7 @@ of the folder:
 A package that cannot be imported does not affect the others; its error is raised when its name is looked up.
 
 raysent's own wings, such as `cluster`, add what they have in the same way: pyproject.toml lists their entry points, and
-an editable install reads a new one only once it is installed again. A wing whose folder is absent adds nothing, and
-nobody misses it.
+an editable install reads a new one only once it is installed again. A wing whose folder is absent adds nothing.
 """
 
 from __future__ import annotations
