@@ -98,7 +98,7 @@ class Batcher:
         self._max_waiting = max_waiting
         self._wait_s = wait_s
         self._batch_s = batch_s
-        # Sizes of a batch, and of a part of a long request where others ask too.
+        # Sizes of a batch, and of the last part of a long request where others ask too.
         self._limit = self._part_limit = min(max_batch, _FIRST_BATCH)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="model")
         # By the time at which each is due; of one time in the order in which they came.
@@ -141,8 +141,10 @@ class Batcher:
         results = []
         first = 0
         seconds = 0.0
+        # Rows of one request are alike, and those of another one may take far longer.
+        part_limit = min(self._part_limit, _FIRST_BATCH)
         while first < len(rows):
-            limit = self._limit_of_part()
+            limit = self._limit if self._is_alone() else min(self._limit, part_limit)
             last = first + 1
             size = sizes[first]
             while last < len(rows) and size + sizes[last] <= limit:
@@ -152,14 +154,21 @@ class Batcher:
             results.append(await self._result(part, behind_s=min(seconds, _MOST_BEHIND_S)))
             seconds += part.seconds
             first = last
+            if part.is_cut:
+                speed = self._part_s() / part.seconds
+                part_limit = self._part_limit = self._learned(part_limit, part.size, speed=speed)
         if len(results) == 1:
             self._last_short = time.perf_counter()
         return np.concatenate(results)
 
-    def _limit_of_part(self) -> int:
-        """Return the size of the next part of a request: of a batch, unless others ask too."""
-        is_alone = time.perf_counter() - self._last_short > _OTHERS_S
-        return self._limit if is_alone else min(self._limit, self._part_limit)
+    def _is_alone(self) -> bool:
+        """Return whether no short request was there lately."""
+        return time.perf_counter() - self._last_short > _OTHERS_S
+
+    def _part_s(self) -> float:
+        """Return the seconds of a part of a long request where others ask too."""
+        usual_s = statistics.median_low(self._last_seconds) if self._last_seconds else 0.0
+        return max(_PART_S, 2 * usual_s)
 
     async def _result(self, part: _Part, *, behind_s: float) -> Results:
         due = time.perf_counter() + behind_s
@@ -218,7 +227,7 @@ class Batcher:
             first = last
 
     def _timed(self, batch: list[_Part], rows: Rows) -> Results:
-        """Compute rows, and learn from the time how many rows the next batches and parts may have."""
+        """Compute rows, and learn from the time how many rows the next batches may have."""
         started = time.perf_counter()
         computed = self._compute(batch[0].kind, rows)
         seconds = max(time.perf_counter() - started, 1e-9)
@@ -227,10 +236,7 @@ class Batcher:
             part.seconds = seconds * part.size / size
         if not batch[0].is_cut:
             self._last_seconds.append(seconds)
-        usual_s = statistics.median_low(self._last_seconds) if self._last_seconds else 0.0
-        part_s = max(_PART_S, 2 * usual_s)
         self._limit = self._learned(self._limit, size, speed=self._batch_s / seconds)
-        self._part_limit = self._learned(self._part_limit, size, speed=part_s / seconds)
         return computed
 
     def _learned(self, limit: int, size: int, *, speed: float) -> int:
