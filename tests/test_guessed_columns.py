@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pandas as pd
 import pytest
 from tables import write_table
@@ -69,6 +71,14 @@ SEVERAL = {
     "semicolons": (["camera;battery", "phone", "", "camera"], ";", True),
     "bars": (["camera|battery", "battery|screen", "phone"], "|", True),
     "commas": (["camera, battery", "battery", "camera, phone", "phone, screen", "screen"], ",", True),
+    "lines": (["camera\nbattery", "phone", "camera"], "\n", True),
+    "full-width semicolons": (["相机；电池", "电池", "手机"], "；", True),
+    "enumeration commas": (["相机、电池", "电池", "手机"], "、", True),
+    "slashes": (["camera/battery", "battery", "camera"], "/", True),
+    "plus signs": (["camera + battery", "battery", "camera"], "+", True),
+    "sciences": (["science/physics", "science/chemistry", "arts"], "/", False),
+    "stars of five": (["1/5", "5/5", "5/1", "1/1"], "/", False),
+    "languages and grades": (["C", "C++", "A", "A+"], "+", False),
     "a class with a semicolon": (["Food; drinks", "Travel"], ";", False),
     "cities and states": (["New York, NY", "Albany, NY", "Paris", "Rome, IT"], ",", False),
     "decimal commas": (["3,5", "4,5", "3", "4"], ",", False),
@@ -90,7 +100,10 @@ def test_labels_that_may_be_several_in_a_cell_are_asked_about(tmp_path, case):
     ) as error:
         find_task(path).load()
     assert "separator=no takes each cell for one class" in str(error.value)
-    assert (f"x.csv:separator={separator}" in str(error.value)) == (separator != ",")
+    assert "\n" not in str(error.value)
+    is_typed = separator not in ("\n", ",")
+    assert (f"x.csv:separator={separator}" in str(error.value)) == is_typed
+    assert is_typed or f"'separator: {json.dumps(separator)}' in a task file" in str(error.value)
     assert set(find_task(f"{path}:separator=no").load().label_names) == classes
     several = OwnTask(path, separator=separator).variants({"accuracy"})
     parts = {part.strip() for cell in classes for part in cell.split(separator)}

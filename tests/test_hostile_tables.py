@@ -137,7 +137,7 @@ FAULTS = {
     "single quotes": (_single_quotes, r"line 2: must have values in double quotes, .*replace them$"),
     "open quotes": (lambda lines: [*lines, lines[-1][:-1]], r"line 32: must close the quotation mark of each value; write marks inside"),
     "backslash": (lambda lines: [lines[0], '"\\"' + lines[1][1:], *lines[2:]], r'line 2: must have marks inside a value twice, as ""; given'),
-    "blank before some quotes": (lambda lines: [*lines, lines[-1].replace('end"', 'end" ', 1)[::1].replace('" ' + lines[-1][lines[-1].index('end"') + 4], '"' + lines[-1][lines[-1].index('end"') + 4] + " ")], r"line 32: must have no blank between"),
+    "blank before some quotes": (lambda lines: [*lines, lines[-1].replace('end"', 'end" ', 1)[::1].replace('" ' + lines[-1][lines[-1].index('end"') + 4], '"' + lines[-1][lines[-1].index('end"') + 4] + " ")], r"line 32: must have no blank before"),
 }  # fmt: skip
 ENCODING_FAULTS = {
     "latin-1": (lambda text: text.encode("latin-1"), r":\d+: must be UTF-8; given byte 0x.*; convert it with iconv$"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import gzip
 import json
 import re
 import shutil
@@ -293,6 +294,39 @@ def test_parts_that_are_missing_are_drawn_of_others(folder) -> None:
     assert (len(data.train), len(data.dev), len(data.test)) == (10, 0, 10)
     assert sorted([*data.train, *data.test]) == list(range(20))
     assert "test drawn of train" in _about(task, name)
+
+
+@pytest.mark.parametrize("name", ["validation.tsv", "valid.tsv", "Dev.tsv", "val.tsv.gz"])
+def test_part_of_another_usual_name_is_that_part(folder, name) -> None:
+    """It chooses, and the test queries stay whole where something is chosen."""
+    dev, data = folder / "qrels/dev.tsv", loaded(folder)
+    text = dev.read_bytes()
+    dev.unlink()
+    (folder / "qrels" / name).write_bytes(gzip.compress(text) if name.endswith("gz") else text)
+    same = loaded(folder)
+    assert same.dev.tolist() == data.dev.tolist()
+    assert same.test.tolist() == data.test.tolist()
+    assert with_dev(same).test.tolist() == data.test.tolist()
+
+
+def test_files_that_are_no_parts_are_named(folder) -> None:
+    """One beside parts in a note; without parts the error has what is there, and not a number of queries."""
+    (folder / "qrels/pooled.tsv").write_text("query-id\tcorpus-id\tscore\n")
+    notes = find_task(str(folder)).remarks.notes
+    assert any("qrels/pooled.tsv is no part and left out" in note for note in notes)
+    for part in ("dev", "test"):
+        (folder / f"qrels/{part}.tsv").unlink()
+    with pytest.raises(DataError, match=r"must have qrels/test\.tsv.*; given qrels/pooled\.tsv$"):
+        loaded(folder)
+
+
+def test_query_that_chooses_and_judges_is_named(folder) -> None:
+    """Published parts are used as they are, and a warning says what that means."""
+    test = folder / "qrels/test.tsv"
+    test.write_text(test.read_text() + "q0\td0\t2\nq1\td1\t2\n")
+    task = find_task(str(folder))
+    assert len(task.load().test) == 22
+    assert "2 test queries are in train or dev too" in " ".join(task.remarks.warnings)
 
 
 def _about(task: Task, name: str) -> str:

@@ -26,6 +26,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 from raysent.data.column_names import is_header, is_usual
+from raysent.data.same_text import as_read
 from raysent.data.text_files import open_bytes, reading_errors, text_blocks
 from raysent.errors import DataError, listed, shown
 
@@ -41,7 +42,11 @@ _MOST_ABOVE = 10
 _NAMED_SEPARATOR = re.compile(r'\ufeff*"?sep=([^"\s]|\t)"?[,;\t|]*', re.IGNORECASE)
 _OTHER_QUOTES = (("'", "'"), ("‘", "’"), ("“", "”"), ("„", "“"), ("«", "»"))
 _NUMBER = re.compile(r"\s*[-+]?[\d.,]*\d\s*")
-_QUOTED = re.compile(r' *"((?:[^"]|"")*)" *')
+# What is seen as a blank, or not at all, and may stand before a quotation mark; ends of lines are none.
+_BLANK = r"(?:[^\S\r\n]|[\u200b\u2060\ufeff])"
+_QUOTED = re.compile(rf'{_BLANK}*"((?:[^"]|"")*)"{_BLANK}*')
+# Characters by which names that are the same for a reader may differ in length: marks, blanks, a BOM.
+_SAME_NAME_SLACK = 4
 
 
 @dataclass(frozen=True)
@@ -323,6 +328,7 @@ def _quoted_rows(form: _Form) -> Iterator[list[str]]:
             # A value that is not closed swallows the rows up to the next mark, or the rest of the file.
             if (len(taken) > 1 or is_read) and not _closes_quotes(form, taken):
                 raise _unclosed(form, number)
+            _refuse_names(form, row, header, number)
             _check_marks(form, taken, number)
             taken.clear()
             if not row or (len(row) == 1 < len(header) and not row[0].strip()):
@@ -330,7 +336,6 @@ def _quoted_rows(form: _Form) -> Iterator[list[str]]:
             num_rows += 1
             if header and len(row) != len(header):
                 raise _of_other_width(form, num_rows, len(header), len(row))
-            _refuse_names(form, row, header, number)
             header = header or row
             yield row
     except csv.Error:  # a value is too long
@@ -340,12 +345,22 @@ def _quoted_rows(form: _Form) -> Iterator[list[str]]:
 
 
 def _refuse_names(form: _Form, row: list[str], header: list[str], number: int) -> None:
-    """Refuse the names of the columns among the rows, as files that were put together have them."""
-    if form.has_header and row == header and len(row) > 1:
+    """Refuse the names of the columns among the rows, as files that were put together have them.
+
+    The second file may have a BOM, or write the names in another order or case.
+    """
+    if not form.has_header or len(row) < 2 or len(row) != len(header):
+        return
+    most_characters = sum(map(len, header)) + _SAME_NAME_SLACK * len(header)
+    if sum(map(len, row)) <= most_characters and _plain_names(row) == _plain_names(header):
         raise DataError(
             f"{form.name}: line {number} names the columns again, {listed(row, most=5)}; if files were joined, "
             "remove that line"
         )
+
+
+def _plain_names(row: Sequence[str]) -> list[str]:
+    return sorted(as_read(cell).strip('"') for cell in row)
 
 
 def _of_other_width(form: _Form, num_rows: int, width: int, given: int) -> DataError:
@@ -391,16 +406,26 @@ def _check_marks(form: _Form, lines: Sequence[str], number: int) -> None:
         raise DataError(
             f'{form.name}: line {number}: must have marks inside a value twice, as ""; given \\"; replace each'
         )
-    if not form.skips_blanks and re.search(f'{re.escape(form.separator)} +"', text):
-        row, without_blanks = (
-            next(csv.reader(lines, delimiter=form.separator, skipinitialspace=skips), [])
-            for skips in (False, True)
+    separator = re.escape(form.separator)
+    before_marks = re.compile(rf'(^|{separator})((?:(?!{separator}){_BLANK})+)(?=")')
+    blanks = [match[2] for match in before_marks.finditer(text)]
+    blank = next((blank for blank in blanks if blank.strip(" ") or not form.skips_blanks), None)
+    if blank is None:
+        return
+    row = _seen_cells(form, lines, skips_blanks=form.skips_blanks)
+    meant_lines = [before_marks.sub(r"\1 ", line) for line in lines]
+    if row != _seen_cells(form, meant_lines, skips_blanks=True):
+        given = f"; given {blank!a}" if blank.strip(" ") else ""
+        raise DataError(
+            f"{form.name}: line {number}: must have no blank before a quotation mark that opens a value, unless all "
+            f"lines have spaces there{given}; remove it"
         )
-        if [value.lstrip(" ") for value in row] != [value.lstrip(" ") for value in without_blanks]:
-            raise DataError(
-                f"{form.name}: line {number}: must have no blank between {form.separator!r} and a quotation mark, as "
-                "other lines have none; remove it"
-            )
+
+
+def _seen_cells(form: _Form, lines: Sequence[str], *, skips_blanks: bool) -> list[str]:
+    """Return the values of a row without any blanks, by which two readings of it are compared."""
+    reader = csv.reader(lines, delimiter=form.separator, skipinitialspace=skips_blanks)
+    return [re.sub(_BLANK, "", cell) for cell in next(reader, [])]
 
 
 def _skips_blanks(form: _Form, head: Sequence[_Line]) -> bool:

@@ -1,6 +1,7 @@
 """A user's own queries and passages as a task of the kind `retrieval`.
 
-    queries/           a folder in BEIR's form: corpus.jsonl, queries.jsonl, qrels/{train,dev,test}.tsv
+    queries/           a folder in BEIR's form: corpus.jsonl, queries.jsonl, qrels/{train,dev,test}.tsv; a part may have
+                       another usual name, such as validation.tsv
     questions.csv      a table of query, passage and, if some pairs are not or less relevant, relevance
 
 All passages are candidates of every query but one: in a folder, a passage with the query's own identifier is none. A
@@ -23,16 +24,19 @@ import numpy as np
 
 from raysent.data.column_names import QUERIES, SPLITS
 from raysent.data.tables import Table, check_texts, read_table
-from raysent.errors import DataError, shown
+from raysent.errors import DataError, listed, shown
 from raysent.evaluation.division import draw_rows
 from raysent.evaluation.task import NO_ROWS, Remarks, RetrievalData
-from raysent.evaluation.task_files.division import SPLIT_NAMES, split_name
+from raysent.evaluation.task_files.division import split_name
 from raysent.evaluation.task_files.settings import CORPUS_FILE, TaskSettings
 from raysent.evaluation.units import near_copies
 from raysent.platforms import expanded
 
 RELEVANCE = "relevance"
-_FILES = (CORPUS_FILE, "queries.jsonl", "qrels/train.tsv", "qrels/dev.tsv", "qrels/test.tsv")
+_TEXT_FILES = (CORPUS_FILE, "queries.jsonl")
+# The folder of the parts, whose files have the names of parts, `dev.tsv` or `validation.tsv`.
+_PARTS_FOLDER, _PART_SUFFIXES = "qrels", (".tsv", ".tsv.gz")
+_PARTS = ("train", "validation", "test")
 # Of queries with no dev part beside a train part, the part that becomes dev; of test queries alone, half, if needed.
 _DEV_OF_TRAIN, _HALF = 0.2, 0.5
 
@@ -55,7 +59,27 @@ def is_query_table(settings: TaskSettings, table: Table) -> bool:
 
 def beir_files(folder: str) -> list[str]:
     """Return the files of a folder in BEIR's form that are there."""
-    return [str(path) for path in (expanded(folder) / name for name in _FILES) if path.is_file()]
+    parts = _part_files(expanded(folder))
+    paths = [*(expanded(folder) / name for name in _TEXT_FILES), *(path for path, _ in parts)]
+    return [str(path) for path in paths if path.is_file()]
+
+
+def _part_files(folder: Path) -> list[tuple[Path, str]]:
+    """Return the files of the parts with the part of each, train first; others have no place here."""
+    files = [(path, _part_name(path)) for path in _judgements(folder)]
+    named = [(path, part) for path, part in files if part is not None]
+    return sorted(named, key=lambda file: (_PARTS.index(file[1]), file[0]))
+
+
+def _judgements(folder: Path) -> list[Path]:
+    parts_folder = folder / _PARTS_FOLDER
+    paths = sorted(parts_folder.iterdir()) if parts_folder.is_dir() else []
+    return [path for path in paths if path.is_file() and not path.name.startswith(".")]
+
+
+def _part_name(path: Path) -> str | None:
+    suffix = next((suffix for suffix in _PART_SUFFIXES if path.name.endswith(suffix)), None)
+    return None if suffix is None else split_name(path.name.removesuffix(suffix))
 
 
 def read_folder(folder: str, *, task: str) -> tuple[RetrievalData, Remarks]:
@@ -65,16 +89,21 @@ def read_folder(folder: str, *, task: str) -> tuple[RetrievalData, Remarks]:
         DataError: If a file is missing or malformed, or relevant passages are not there.
     """
     place = expanded(folder)
-    corpus, asked = (_texts_by_id(read_table(place / name)) for name in _FILES[:2])
+    corpus, asked = (_texts_by_id(read_table(place / name)) for name in _TEXT_FILES)
     passages, queries = (
         {name: number for number, name in enumerate(one)} for one in (corpus, asked)
     )
     relevant: Relevant = {}
     parts: dict[str, list[int]] = {}
-    for name in _FILES[2:]:
-        if not (place / name).is_file():
-            continue
-        table = read_table(place / name)
+    files = _part_files(place)
+    if not files:
+        names = [f"{_PARTS_FOLDER}/{path.name}" for path in _judgements(place)]
+        given = listed(names) if names else "none"
+        raise DataError(
+            f"{place}: must have {_PARTS_FOLDER}/test.tsv, or another part of train, dev and test; given {given}"
+        )
+    for path, part in files:
+        table = read_table(path)
         columns = [table.column(key, key="columns") for key in ("query-id", "corpus-id", "score")]
         here: dict[int, None] = {}
         for row, (query, passage, score) in enumerate(zip(*columns, strict=True)):
@@ -84,11 +113,27 @@ def read_folder(folder: str, *, task: str) -> tuple[RetrievalData, Remarks]:
                     if query not in queries
                     else (f"corpus-id '{passage}'", 0)
                 )
-                raise DataError(f"{table.where(row)}: {what} must be an _id of {_FILES[of]}")
+                raise DataError(f"{table.where(row)}: {what} must be an _id of {_TEXT_FILES[of]}")
             here[queries[query]] = None
             relevant.setdefault(queries[query], {})[passages[passage]] = _number(table, row, score)
-        parts[SPLIT_NAMES[Path(name).stem]] = list(here)
-    return _data(task, str(place), corpus, asked, relevant, parts)
+        parts[part] = [*parts.get(part, ()), *here]
+    data, remarks = _data(task, str(place), corpus, asked, relevant, parts)
+    return data, _remarks_of_folder(place, data, remarks)
+
+
+def _remarks_of_folder(folder: Path, data: RetrievalData, remarks: Remarks) -> Remarks:
+    """Return remarks with the files that are no part, and a warning of queries that choose and judge."""
+    left_out = [path.name for path in _judgements(folder) if _part_name(path) is None]
+    notes = [f"{data.task}: {_PARTS_FOLDER}/{name} is no part and left out" for name in left_out]
+    num_both = len(np.intersect1d(data.test, np.concatenate([data.train, data.dev])))
+    warnings = (
+        [
+            f"{data.task}: {num_both:,} test queries are in train or dev too; test scores are too high"
+        ]
+        if num_both
+        else []
+    )
+    return Remarks((*remarks.notes, *notes), (*remarks.warnings, *warnings))
 
 
 def _texts_by_id(table: Table) -> dict[str, str]:

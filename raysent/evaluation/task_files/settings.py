@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 import unicodedata
 from collections.abc import Collection, Mapping
@@ -281,7 +282,7 @@ def how_to(settings: TaskSettings, key: str, value: str | bool) -> str:
     if name is not None:
         return f"--task {shlex.quote(name)}"
     of_python = repr(value)
-    of_yaml = str(value).lower() if isinstance(value, bool) else f'"{value}"'
+    of_yaml = json.dumps(value, ensure_ascii=False)
     return f"'{key}: {of_yaml}' in a task file, or {key}={of_python} of raysent.Task,"
 
 
@@ -290,7 +291,8 @@ def _written_option(value: Any) -> str | None:
         return "yes" if value else "no"
     if isinstance(value, list):
         value = "+".join(map(str, value))
-    if not isinstance(value, str | int) or set(str(value)) & set(",="):
+    is_typed = isinstance(value, str | int) and not set(str(value)) & set(",=")
+    if not is_typed or not str(value).isprintable():
         return None
     return str(value)
 

@@ -16,9 +16,13 @@ from raysent.data.tables import Table
 from raysent.errors import DataError, shown
 from raysent.evaluation.task_files.settings import TaskSettings, how_to
 
-# Separators of labels -> the part of the labels that must be in several cells. A comma is often a part of a name.
-_SEPARATORS = {";": 0.0, "|": 0.0, ",": 0.6}
-_DECIMAL = re.compile(r"[-+]?\d+,\d+")
+# Separators of labels -> the part of the labels that must be in several cells. The last ones are often parts of a name.
+_SEPARATORS = {
+    **dict.fromkeys((";", "|", "\n", "\uff1b", "\uff5c", "\u3001", "\u061b"), 0.0),
+    **dict.fromkeys((",", "\uff0c", "\u060c", "/", "+", "\t"), 0.6),
+}
+# Decimal numbers, fractions and dates.
+_NUMBERS = re.compile(r"[-+]?\d+([,/]\d+)+")
 _LIST_MARKS = ("[]", "{}", "()")
 
 
@@ -46,7 +50,9 @@ def check_one_label(
         )
     for separator, least_share in _SEPARATORS.items():
         several = sorted(
-            cell for cell in cells if separator in cell and not _DECIMAL.fullmatch(cell)
+            cell
+            for cell in cells
+            if len(_parts(cell, separator)) > 1 and _NUMBERS.fullmatch(cell) is None
         )
         if several and _share_of_shared(cells, separator) > least_share:
             raise DataError(
@@ -58,10 +64,11 @@ def check_one_label(
 
 def _share_of_shared(cells: Iterable[str], separator: str) -> float:
     """Return which part of the labels in cells of several is in other cells too."""
-    counts = Counter(
-        part for cell in cells for part in {part.strip() for part in cell.split(separator)} - {""}
-    )
-    parts = {
-        part.strip() for cell in cells if separator in cell for part in cell.split(separator)
-    } - {""}
+    counts = Counter(part for cell in cells for part in _parts(cell, separator))
+    parts = {part for cell in cells if separator in cell for part in _parts(cell, separator)}
     return sum(counts[part] > 1 for part in parts) / max(1, len(parts))
+
+
+def _parts(cell: str, separator: str) -> set[str]:
+    """Return what a separator divides a cell into, without what is empty: `C++` has one part."""
+    return {part.strip() for part in cell.split(separator)} - {""}
