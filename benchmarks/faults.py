@@ -116,13 +116,20 @@ def prepare(stage: Stage) -> None:
 def _import_all(stage: Stage) -> None:
     """Import what the commands import, so that the processes that are forked for them need not."""
     names_file = stage.folder / "modules.txt"
+    if names_file.exists():  # of an earlier call
+        _import_named(names_file)
+        return
     for command in (*BITS, *WRITERS, *SEARCHES[:2]):
         with stage.copy() as folder:
             run(command.typed, folder, before=partial(atexit.register, _write_modules, names_file))
-        for name in names_file.read_text().splitlines():
-            # Some are of the system's other versions, or can be imported by their owners alone.
-            with contextlib.suppress(Exception):
-                importlib.import_module(name)
+        _import_named(names_file)
+
+
+def _import_named(names_file: Path) -> None:
+    for name in names_file.read_text().splitlines():
+        # Some are of the system's other versions, or can be imported by their owners alone.
+        with contextlib.suppress(Exception):
+            importlib.import_module(name)
 
 
 def _write_modules(path: Path) -> None:

@@ -141,6 +141,22 @@ def test_plain_implementation_equals_every_model(tmp_path) -> None:
         assert check.holds, (name, check)
 
 
+@pytest.mark.parametrize("name", ["autoencoder-0", "component", "whitened", "whitened code"])
+def test_export_computes_in_half_precision(tmp_path, name) -> None:
+    """As a user of sentence-transformers sets it: what follows the encoder takes its type too."""
+    library = pytest.importorskip(
+        "sentence_transformers", reason="pip install raysent[sentence-transformers]"
+    )
+    model = examples()[name]()
+    FORMATS["sentence-transformers"].write([model], tmp_path)
+    opened = library.SentenceTransformer(str(tmp_path), trust_remote_code=True, device="cpu")
+    texts = ["a dog", "the cat sat"]
+    vectors = opened.half().encode(texts)
+    expected = model.encode(texts)
+    assert vectors.shape == expected.shape
+    assert np.mean(np.abs(vectors - expected) < 0.05) > 0.9
+
+
 # One of each kind of node: the graphs are traced from the plain implementation.
 TRACED = (
     "cnn-0",

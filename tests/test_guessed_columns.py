@@ -111,6 +111,17 @@ def test_labels_that_may_be_several_in_a_cell_are_asked_about(tmp_path, case):
     assert len(several[0].load()) == 60  # an empty cell has none of them
 
 
+def test_class_of_nearly_all_rows_is_named_with_what_counts_all_alike(tmp_path):
+    """Accuracy is high without a look at the texts; nothing is said where it is not what counts."""
+    columns = {"text": TEXTS, "label": ["rare" if row % 12 == 0 else "usual" for row in range(60)]}
+    path = write_table(tmp_path / "x.csv", columns)
+    (warning,) = [one for one in find_task(path).remarks.warnings if "of the rows" in one]
+    assert "91.7 % of the rows are 'usual'" in warning
+    assert f"--task {path}:metric=macro_f1 counts all classes alike" in warning
+    warnings = find_task(f"{path}:metric=macro_f1").remarks.warnings
+    assert not any("of the rows" in one for one in warnings)
+
+
 def test_lists_as_text_are_refused(tmp_path):
     """As pandas writes a column of lists."""
     labels = [str(cell) for cell in (["camera"], ["camera", "battery"]) * 30]

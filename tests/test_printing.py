@@ -66,3 +66,15 @@ def test_logs_hold_no_orders():
     """The form of `--verbose`."""
     record = logging.LogRecord("raysent", logging.INFO, "", 0, "corpus %s", (ORDERS,), None)
     assert not has_orders(PrintableFormatter("%(message)s").format(record))
+
+
+def test_task_called_mean_is_no_mean_over_tasks(raysent, tmp_path):
+    """A table may be called mean.csv; the columns of the printed table have different headings."""
+    rows = "".join(f"w{row} a lamp {row},{row % 2}\n" for row in range(40))
+    for name in ("mean", "other"):
+        (tmp_path / f"{name}.csv").write_text(f"text,label\n{rows}")
+    tables = "mean.csv,other.csv"
+    ran = raysent("evaluate", "hash:8", "--tasks", tables, "--set", "baselines=false")
+    assert ran.code == 0, ran.err
+    headings = ran.out.split("\n")[0].split()
+    assert headings[-6:] == ["mean", "other", "mean", "of", "all", "tasks"]

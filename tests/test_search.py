@@ -537,6 +537,30 @@ def test_derived_file_that_is_missing_or_too_many_is_noticed(passages, capsys) -
     assert json.loads((folder / "about.json").read_text()) == about
 
 
+@pytest.mark.parametrize("precision", ["float32", "int8"])
+def test_indexed_file_that_is_gone_is_named_until_the_index_is_given_again(
+    passages, capsys, precision
+) -> None:
+    """Whether it was lost or removed; what is derived of the other files is made again, and finds their passages."""
+    whole = indexed(precision=precision)
+    names = [file.name for file in whole.folder.files()]
+    assert "is gone" not in capsys.readouterr().err
+    gone = Path("index") / f"{names[0]}.parquet"
+    gone.unlink()
+    for _ in range(2):
+        opened = SearchIndex("index")
+        hits = opened.search(passages[0], k=50, by="words")[0]
+        assert {hit.file for hit in hits} <= set(names[1:])
+        line = capsys.readouterr().err
+        assert f"{names[0]}.parquet was indexed and is gone, with" in line
+        assert f"{whole.num_passages - opened.num_passages:,} passages" in line
+    Path("texts", names[0]).unlink()
+    indexed(precision=precision)
+    capsys.readouterr()
+    SearchIndex("index").search(passages[0], k=50, by="words")
+    assert "is gone" not in capsys.readouterr().err
+
+
 def test_words_whose_hashes_are_right_and_whose_numbers_are_not_are_made_again(passages) -> None:
     """As a stranger may write them: no search ends in the midst."""
     expected = answers(indexed())

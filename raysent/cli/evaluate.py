@@ -359,7 +359,7 @@ def _print_scores(scores: Sequence[Score]) -> None:
 
     Parameters and hours of training come first, if any model has them.
     """
-    from raysent.evaluation import LEARNED_NOTE, Costs
+    from raysent.evaluation import LEARNED_NOTE, Costs, mean_heading
 
     costs = {score.model: score.costs for score in scores}
     has_costs = any(cost != Costs() for cost in costs.values())
@@ -379,7 +379,7 @@ def _print_scores(scores: Sequence[Score]) -> None:
         )
     headings = [
         *accuracies,
-        *(["mean"] if accuracies else []),
+        *([mean_heading(accuracies)] if accuracies else []),
         *(f"{task} r" for task in correlations),
     ]
     cost_headings = ["parameters", "hours"] if has_costs else []
@@ -496,12 +496,13 @@ def print_ensemble(result: EnsembleResult, *, is_short: bool = False) -> None:
     Where it is short, only the best member and the ensemble have a row.
     """
     from raysent.ensembles import ENSEMBLE
-    from raysent.evaluation import LEARNED_NOTE
+    from raysent.evaluation import LEARNED_NOTE, mean_heading
 
     others = [name for name in result.mean.scores if name not in (ENSEMBLE, *result.members)]
     names = [result.best_member, ENSEMBLE] if is_short else [*result.members, *others, ENSEMBLE]
     rows = [(_title(name, result), *_test_scores(name, result)) for name in names]
-    print_table([f"test, protocol {result.protocol}", *result.tasks, "mean"], rows)
+    headings = [*result.tasks, mean_heading(result.tasks)]
+    print_table([f"test, protocol {result.protocol}", *headings], rows)
     if any(task.learned for task in result.tasks.values()):
         messages.print(LEARNED_NOTE, style="dim", soft_wrap=True)
     gain = result.mean.difference

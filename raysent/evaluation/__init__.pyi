@@ -18,6 +18,7 @@ from .records import Record as Record
 from .records import Score as Score
 from .records import SimilarityScore as SimilarityScore
 from .records import library_versions as library_versions
+from .records import mean_heading as mean_heading
 from .records import read_scores as read_scores
 from .retrieval import RETRIEVAL as RETRIEVAL
 from .retrieval import differences as differences

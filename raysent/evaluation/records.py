@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import asdict, astuple, dataclass, field
 from importlib.metadata import version
 from pathlib import Path
@@ -214,6 +214,11 @@ LEARNED_NOTE = (
     "its test rows are read by the score alone"
 )
 """Marks a score of a model that learned from the task's labels, and says so below a table."""
+
+
+def mean_heading(tasks: Collection[str]) -> str:
+    """Return the heading of the mean over tasks, which must not be that of a task: a table may be called mean.csv."""
+    return "mean" if "mean" not in tasks else "mean of all tasks"
 
 
 @dataclass(frozen=True)

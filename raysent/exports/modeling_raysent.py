@@ -412,6 +412,7 @@ class Postprocessing(nn.Module):
         """Return the finished vectors [batch, dim]."""
         blocks = list(torch.split(vectors, self.dims, dim=1))
         if len(self.components):
+            blocks = [block.to(self.components[0].dtype) for block in blocks]
             pairs = zip(blocks, self.components, strict=True)
             blocks = [
                 block - (block @ component)[:, None] * component for block, component in pairs
@@ -421,6 +422,7 @@ class Postprocessing(nn.Module):
         combined = torch.stack(blocks).mean(dim=0) if self.is_average else torch.cat(blocks, dim=1)
         if self.center is None:
             return combined
+        combined = combined.to(self.center.dtype)
         return functional.normalize((combined - self.center) @ self.projection, dim=1)
 
 
@@ -441,14 +443,16 @@ class Code(nn.Module):
             self.weight = nn.Parameter(torch.empty(num_bits, dim))
 
     def forward(self, vectors: Tensor) -> Tensor:
-        """Return bits, 0 or 1 [batch, bits]."""
+        """Return bits, 0 or 1 [batch, bits], computed in the type of the parameters, which may be half."""
+        kind = vectors.dtype
+        vectors = vectors.to(next(self.parameters()).dtype)
         if self.method == "threshold":
             logits = vectors - self.thresholds
         elif self.method == "autoencoder":
             logits = self.layer((vectors - self.center) / self.scale)
         else:
             logits = (vectors - self.center) @ self.weight.T
-        return (logits > 0).to(vectors.dtype)
+        return (logits > 0).to(kind)
 
 
 class Member(nn.Module):

@@ -51,6 +51,10 @@ class DerivedFiles:
         about = self._about()
         return {name: about[name] for name in about if name != _FILES} == self._made_of
 
+    def recorded(self, key: str) -> Any:
+        """Return a value of what they were made of; None where it is not known."""
+        return self._about().get(key)
+
     def damaged(self) -> str | None:
         """Return the name of a file that is not as it was written; None where all are."""
         hashes = self._about().get(_FILES)

@@ -8,7 +8,8 @@ The search is exact by float32 vectors of unit length, compared by cosine, or by
 Hamming distance. Of other precisions memory holds the signs of the vectors, an eighth of a byte a number: the nearest
 by Hamming distance are ordered by their cosine with the query's own vector, of int8 as a memory map reads it from the
 disk, else of the signs. What is in .search/ is made again wherever it is not of the files that are there, or is not as
-it was written, so that a folder in a bucket needs none.
+it was written, so that a folder in a bucket needs none. It also has the files that were indexed: one that is gone
+is named at every search, until `raysent index` is given again.
 
 A blank passage keeps its row and is never found: its vector is that of any word that the model does not know. Where the
 folder keeps no texts, blank passages are not known.
@@ -33,7 +34,7 @@ import numpy as np
 from raysent.data import read_lines
 from raysent.data.same_text import as_read, is_blank
 from raysent.data.tables import check_texts, is_table, read_table
-from raysent.errors import ArtifactError, ConfigError, DataError, RaysentError
+from raysent.errors import ArtifactError, ConfigError, DataError, RaysentError, listed
 from raysent.evaluation.fusion import DEPTH, Ranking, fuse
 from raysent.evaluation.members import load_saved, shared_name
 from raysent.evaluation.nearest import Hits, nearest_codes, nearest_vectors
@@ -54,7 +55,9 @@ from raysent.storage import content_key
 By = Literal["vectors", "words", "fused"]
 
 _DERIVED_FOLDER, _INT8_FILE, _BLANK_FILE = ".search", "int8.npy", "blank.npy"
-_FORMAT_VERSION = 3
+_FORMAT_VERSION = 4
+# Key of the files that were indexed.
+_INDEXED = "indexed"
 # What reading files that are not what they seem may raise.
 _UNREADABLE = (ArtifactError, OSError, ValueError, KeyError, TypeError, IndexError, EOFError)
 # Signs whose cosine with the query's vector is computed, for each passage that is asked for, and at least. Measured on
@@ -110,6 +113,7 @@ class SearchIndex:
         self._starts = np.cumsum([0, *(file.num_rows for file in self._files)])
         self.num_passages = int(self._starts[-1])
         self._model = shared_name(self.format.model if model is None else str(model))
+        self._say_what_is_gone()
 
     @staticmethod
     def check_ranking(*, by: object, weight: object) -> None:
@@ -296,6 +300,27 @@ class SearchIndex:
                 return np.asarray(array)
         return None
 
+    def _say_what_is_gone(self) -> None:
+        """Print a line of files that were indexed and are not there: removed on purpose, or lost."""
+        gone = sorted(self._indexed_files.keys() - {file.name for file in self._files})
+        if gone:
+            num_passages = sum(self._indexed_files[name] for name in gone)
+            names = listed([f"{name}.parquet" for name in gone], most=3)
+            messages.print(
+                f"{self.folder.name}: {names} was indexed and is gone, with {num_passages:,} passages that are not "
+                "found; 'raysent index' into this folder makes it again, or takes its end for meant",
+                soft_wrap=True,
+            )
+
+    @cached_property
+    def _indexed_files(self) -> dict[str, int]:
+        """The passages of each file that the last `raysent index` has left, as far as that is known."""
+        recorded = None
+        if self.folder.local is not None:
+            place = self.folder.local / _DERIVED_FOLDER
+            recorded = DerivedFiles(place, made_of={}).recorded(_INDEXED)
+        return recorded if isinstance(recorded, dict) else {}
+
     @property
     def _derived(self) -> DerivedFiles:
         place = (self.folder.local or Path()) / _DERIVED_FOLDER
@@ -330,6 +355,10 @@ class SearchIndex:
             **versions,
             "key": content_key(self.format.key, files),
             "num_passages": self.num_passages,
+            _INDEXED: {
+                **self._indexed_files,
+                **{file.name: file.num_rows for file in self._files},
+            },
         }
 
     def save_derived(self) -> None:
@@ -340,6 +369,7 @@ class SearchIndex:
         """
         if self.folder.local is None:
             return
+        self._indexed_files = {}  # what is gone is meant
         if not self._derived.are_current() or self._derived.damaged() is not None:
             self._write_derived()
 

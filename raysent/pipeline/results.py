@@ -26,7 +26,14 @@ from raysent.ensembles import (
     read_result,
 )
 from raysent.errors import ArtifactError, did_you_mean
-from raysent.evaluation.records import SIMILARITY, AnyScore, Score, SimilarityScore, read_scores
+from raysent.evaluation.records import (
+    SIMILARITY,
+    AnyScore,
+    Score,
+    SimilarityScore,
+    mean_heading,
+    read_scores,
+)
 from raysent.live import chance_line
 from raysent.models import SentenceModel
 from raysent.models import load as load_model
@@ -479,7 +486,7 @@ def evaluated_scores(folder: Path) -> Event | None:
 def _scores_by_model(result: EnsembleResult) -> dict[str, dict[str, dict[str, float]]]:
     names = [ENSEMBLE, *result.members, *result.baselines]
     scores = {task: found.scores for task, found in result.tasks.items()}
-    rated = {"mean": result.mean.scores, **scores} if len(scores) > 1 else scores
+    rated = {mean_heading(scores): result.mean.scores, **scores} if len(scores) > 1 else scores
     return {
         name: {
             task: {"validation": found[name].validation, "test": found[name].test}

@@ -35,6 +35,8 @@ from raysent.evaluation.task_files.several_labels import check_one_label
 
 NUM_LEVELS = 5
 MAX_LABELS = 100
+# Of the rows: the part of one class from which on accuracy tells little.
+_NEARLY_ALL = 0.9
 
 
 @dataclass(frozen=True)
@@ -414,6 +416,7 @@ def read_targets(
         warnings += tuple(alike_warnings(counts, _joining(settings)))
     names = _class_names(labels, class_names)
     _check_names(table, columns.label, names, len(labels))
+    warnings += tuple(_imbalance_warnings(settings, labels))
     places = {name: place for place, name in enumerate(names)}
     kind: LabelKind = "text"
     if class_names is None:
@@ -458,6 +461,17 @@ def _warnings_of_sets(
     counts = Counter(label for labels in _label_sets(settings, table, columns) for label in labels)
     alike = Counter({name: counts[name] for name in counts if as_label(name) == as_label(only)})
     return alike_warnings(alike, _joining(settings))
+
+
+def _imbalance_warnings(settings: TaskSettings, labels: Sequence[str]) -> list[str]:
+    """Return a warning where one class is nearly all rows, and accuracy says little of the other ones."""
+    name, count = Counter(labels).most_common(1)[0]
+    if settings.metric != "accuracy" or count < _NEARLY_ALL * len(labels):
+        return []
+    return [
+        f"{100 * count / len(labels):.1f} % of the rows are '{shown(name)}', and so accurate is a model that says "
+        f"nothing else; {how_to(settings, 'metric', 'macro_f1')} counts all classes alike"
+    ]
 
 
 def _joining(settings: TaskSettings) -> str:

@@ -11,7 +11,15 @@ import plotly.graph_objects as go
 from raysent.ensembles.label_curves import Curve, LabelCurve
 from raysent.evaluation.baselines import CHANCE
 from raysent.evaluation.bootstrap import BootstrapEstimate
-from raysent.evaluation.records import LEARNED, LEARNED_NOTE, MTEB, SIMILARITY, AnyScore, Costs
+from raysent.evaluation.records import (
+    LEARNED,
+    LEARNED_NOTE,
+    MTEB,
+    SIMILARITY,
+    AnyScore,
+    Costs,
+    mean_heading,
+)
 from raysent.evaluation.retrieval import RETRIEVAL
 from raysent.report.blocks import (
     DASH,
@@ -78,7 +86,7 @@ def _table(run: Run, protocol: str) -> Table:
             else []
         ),
         *(Column(task, "number") for task in tasks),
-        *([Column("mean", "number", "over the tasks left of it")] if tasks else []),
+        *([Column(mean_heading(tasks), "number", "over the tasks left of it")] if tasks else []),
         *(Column(f"{task} r", "number", "Pearson's correlation × 100") for task in correlations),
     ]
     rows = [
