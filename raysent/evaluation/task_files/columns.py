@@ -35,7 +35,7 @@ from raysent.evaluation.task_files.several_labels import check_one_label
 
 NUM_LEVELS = 5
 MAX_LABELS = 100
-# Of the rows: the part of one class from which on accuracy tells little.
+# Of the rows: the part of one class from which on accuracy says little.
 _NEARLY_ALL = 0.9
 
 
