@@ -7,6 +7,7 @@ import os
 
 import numpy as np
 import pytest
+import safetensors
 import torch
 
 from raysent.errors import ArtifactError
@@ -137,6 +138,29 @@ def test_tensors_and_arrays_round_trip_and_refuse_truncated_files(tmp_path):
         (tmp_path / name).write_bytes(data[: len(data) // 2])
         with pytest.raises(ArtifactError, match="truncated or not"):
             load(tmp_path / name)
+
+
+@pytest.mark.parametrize(
+    ("code", "message"),
+    [
+        (errno.EFBIG, "the disk is full; free some space"),
+        (errno.ENOSPC, "the disk is full; free some space"),
+        (errno.EROFS, "cannot be written; name another folder"),
+        (errno.EIO, "the disk does not answer as it should"),
+        (errno.EMFILE, "too many files are open"),
+    ],
+)
+def test_tensors_that_the_disk_refuses_are_one_line(tmp_path, monkeypatch, code, message):
+    """The library of safetensors has an error of its own, with the system's number in its text."""
+
+    def refuse(*_: object, **__: object) -> None:
+        text = f"Error while serializing: I/O error: {os.strerror(code)} (os error {code})"
+        raise safetensors.SafetensorError(text)
+
+    monkeypatch.setattr("safetensors.torch.save_file", refuse)
+    with pytest.raises(ArtifactError, match=f"^{tmp_path}/model.safetensors: {message}"):
+        save_tensors(tmp_path / "model.safetensors", {"a": torch.ones(2)})
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_sealed_tensors_are_read_as_they_were_written_or_refused(tmp_path):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import re
 import shutil
 import stat
 import uuid
@@ -73,11 +74,13 @@ def storage_errors(path: Path | str) -> Iterator[None]:
             ) from error
         raise
     except safetensors.SafetensorError as error:
-        if "No space left" in str(error):
-            raise ArtifactError(
-                f"{path}: the disk is full; free some space or name another folder"
-            ) from error
-        raise
+        # The library keeps the number of the system's error in its text alone.
+        number = re.search(r"\(os error (\d+)\)", str(error))
+        if number is None:
+            raise
+        code = int(number[1])
+        with storage_errors(path):
+            raise OSError(code, os.strerror(code), str(path)) from error
 
 
 @contextlib.contextmanager
