@@ -284,6 +284,7 @@ class Command:
                 stdin=subprocess.DEVNULL,
                 stdout=stream,
                 stderr=subprocess.STDOUT,
+                start_new_session=True,  # as of a terminal of its own
             )
 
     @property

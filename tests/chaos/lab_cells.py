@@ -208,6 +208,7 @@ def killed(stage: Stage, shared: Shared, name: str) -> Outcome:
     killed_at = time.monotonic()
     time.sleep(UNANSWERED_S + 1)  # what was asked for is still done
     desk.fault()
+    assert desk.instances(), "the cloud has launched no head"
     longest_s = max(FIRST_LEASE_S, ALONE_S) / SPEED + LOOK_S
     left = lambda: _is_submitted(desk) or not desk.alive()  # noqa: E731
     wait_for(left, within_s=longest_s, what="no machine is left, or the sweep runs")
@@ -236,7 +237,7 @@ def _reach(has_come: Callable[[], Any], command: Command, *, what: str) -> None:
         ended = command.process.poll() is not None
         return bool(has_come()) or ended
 
-    wait_for(is_over, within_s=PATIENCE_S, what=what, every_s=0.1)
+    wait_for(is_over, within_s=PATIENCE_S, what=what, every_s=0.2)
     assert has_come(), f"{what}: the command has ended before:\n{command.text[-2000:]}"
 
 
@@ -331,6 +332,8 @@ def _all(code: str) -> tuple[dict[str, Any], ...]:
     return tuple({"action": action, "code": code} for action in actions)
 
 
+# AWS answers a request that is only tried out by the same permissions.
+_DENIED_TRIAL = ({"action": "dry run: RunInstances", "code": "UnauthorizedOperation"},)
 _STALE = ({"action": "DescribeInstances", "younger_than_s": 25.0},)
 _NO_LIST = ({"action": "DescribeInstances", "younger_than_s": 1e9},)
 _HANGING_EC2 = (
@@ -345,7 +348,7 @@ TROUBLES = (
     Trouble("throttling", _refused("RequestLimitExceeded"), _all("RequestLimitExceeded")),
     Trouble(
         "permission",
-        _refused("UnauthorizedOperation"),
+        (*_refused("UnauthorizedOperation"), *_DENIED_TRIAL),
         _refused("UnauthorizedOperation"),
         is_lasting=True,
     ),
@@ -365,7 +368,8 @@ def refused_head(trouble: Trouble, shared: Shared, name: str) -> Outcome:
     desk.fault(*trouble.launch)
     command = desk.sweep("one")
     outcome = _refused_with_a_line(desk, command)
-    assert trouble.launch[0]["code"] in command.text, command.text
+    said = "ec2:RunInstances" if trouble.name == "permission" else trouble.launch[0]["code"]
+    assert said in command.text, command.text
     return outcome
 
 
