@@ -11,7 +11,7 @@ from backbones import write_sentence_transformer
 from small_bert import write_bert
 
 from raysent.errors import ArtifactError
-from raysent.evaluation.members import expand, model_key
+from raysent.evaluation.members import expand, load_saved, model_key
 from raysent.models import known, load
 from raysent.models.backbone import read_backbone
 from raysent.models.known import (
@@ -131,6 +131,17 @@ def test_name_with_a_commit_is_kept_and_a_folder_has_none(encoder, folder, tmp_p
     assert pinned_name("owner/other") is None
 
 
+def test_saved_name_of_a_commit_is_found_elsewhere_by_its_content(encoder, folder, monkeypatch):
+    """A machine that has the files in a folder needs no cache of the hub; files of other content are not taken."""
+    monkeypatch.setenv("RAYSENT_MODELS", str(folder))
+    path = f"st:owner/tiny-en@{'0' * 40}"
+    found = load_saved(path, folder_key(folder))
+    assert found is not None
+    np.testing.assert_array_equal(found.encode(TEXT), load(f"st:{folder}").encode(TEXT))
+    with pytest.raises(ArtifactError, match=r"given owner/tiny-en@0+: no such folder"):
+        load_saved(path, "another key")
+
+
 def test_key_is_of_what_vectors_depend_on(folder, tmp_path):
     """A changed card or weights of another library change nothing; settings, tokenizer and weights do."""
     copy = tmp_path / "copy"
@@ -145,6 +156,9 @@ def test_key_is_of_what_vectors_depend_on(folder, tmp_path):
     (copy / "onnx").mkdir()
     (copy / "onnx/model.onnx").write_bytes(b"weights of another library")
     (copy / "pytorch_model.bin").write_bytes(b"the same weights in another form")
+    (copy / "train_script.py").write_text("raise RuntimeError('run')\n")
+    library = copy / "config_sentence_transformers.json"
+    library.write_text(json.dumps({**json.loads(library.read_text()), "__version__": {}}))
     assert folder_key(copy) == key
     settings = json.loads((copy / "config.json").read_text())
     (copy / "config.json").write_text(json.dumps({**settings, "layer_norm_eps": 1e-3}))
