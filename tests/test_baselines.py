@@ -28,7 +28,7 @@ from raysent.evaluation.probes.lexical import (
 from raysent.evaluation.protocols import fit_probe
 from raysent.evaluation.protocols.fast import STRENGTHS
 from raysent.evaluation.records import Score
-from raysent.evaluation.targets import Targets, best_of
+from raysent.evaluation.targets import MIN_SCORED_ROWS, Targets, best_of
 from raysent.evaluation.task_files import OwnTask
 from raysent.models import load
 from raysent.models.schemes.tfidf import LexicalModel
@@ -395,3 +395,15 @@ def test_plan_of_fits_ends_in_its_time(split, row_s):
         assert row_s * num_rows * (each * 7 + last) > seconds
         more = min(num_rows, 2 * rows)
         assert rows == num_rows or row_s * (each * 3 * more + last * last_rows) > seconds
+
+
+def test_few_rows_choose_by_log_loss():
+    """Of few rows the highest score is chance; of many, and of ratings, it comes before any loss."""
+    labels = np.array([0, 0, 1, 1])
+    surer_and_wrong_once = np.log([[0.99, 0.01], [0.99, 0.01], [0.01, 0.99], [0.51, 0.49]])
+    right_and_unsure = np.log([[0.51, 0.49], [0.51, 0.49], [0.49, 0.51], [0.49, 0.51]])
+    candidates = [right_and_unsure, surer_and_wrong_once]
+    assert Targets(labels).best(candidates) == 1
+    times = MIN_SCORED_ROWS // len(labels)
+    many = [np.tile(candidate, (times, 1)) for candidate in candidates]
+    assert Targets(np.tile(labels, times)).best(many) == 0

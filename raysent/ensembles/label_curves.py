@@ -41,7 +41,7 @@ from raysent.evaluation.probes.lexical import fit_classifier, full_probe, join_c
 from raysent.evaluation.probes.logistic import Fits, class_targets
 from raysent.evaluation.probes.results import Probe, log_probabilities
 from raysent.evaluation.protocols.fast import STRENGTHS, stratified_ranks
-from raysent.evaluation.targets import Float64, Targets, best_of
+from raysent.evaluation.targets import Float64, Targets
 from raysent.evaluation.task import Metric, TaskData
 from raysent.evaluation.units import folds_of_units
 from raysent.evaluation.vector_store import stored
@@ -297,7 +297,7 @@ class _Dense:
                 ).numpy()
                 for index in range(len(STRENGTHS))
             ]
-            best = best_of(Targets.of(self.data).take(draw).measure(candidates))
+            best = Targets.of(self.data).take(draw).best(candidates)
             tested = margins[len(union) :, :, first + NUM_FOLDS + best * num_masks]
             found.append(_Fitted(candidates[best], log_probabilities(tested).numpy()))
         return found
@@ -339,7 +339,7 @@ class _Lexical:
                     features[: len(draw)][folds == fold] @ probe.weights + probe.intercepts
                 )
             candidates.append(Probe.log_probabilities_of_margins(margins))
-        best = best_of(Targets.of(self.data).take(draw).measure(candidates))
+        best = Targets.of(self.data).take(draw).best(candidates)
         probe = self._probe(features[: len(draw)], labels, STRENGTHS[best])
         tested = Probe.log_probabilities_of_margins(
             features[len(draw) :] @ probe.weights + probe.intercepts

@@ -24,6 +24,9 @@ from raysent.evaluation.units import EACH_ROW
 Float64 = npt.NDArray[np.float64]
 Int64 = npt.NDArray[np.int64]
 
+# With fewer rows the highest of several scores is mostly chance, and the log loss says more.
+MIN_SCORED_ROWS = 100
+
 
 @dataclass(frozen=True, eq=False)
 class Targets:
@@ -129,13 +132,23 @@ class Targets:
         losses = [one[places, self.labels].mean(dtype=np.float64) for one in candidates]
         return np.column_stack([[self.score(one) for one in candidates], losses])
 
+    def best(self, candidates: Sequence[np.ndarray]) -> int:
+        """Return the place of the best of candidates [rows, classes].
 
-def best_of(measured: Float64) -> int:
+        Few rows have few different scores, of which the highest is chance: there the log loss decides.
+        """
+        is_few = not self.is_scored and len(self) < MIN_SCORED_ROWS
+        return best_of(self.measure(candidates), by_loss=is_few)
+
+
+def best_of(measured: Float64, *, by_loss: bool = False) -> int:
     """Return the place of the best candidate: the highest score, of equals the lowest log loss.
 
     Args:
         measured: What `Targets.measure` returned, or a sum of such, [candidates, 2].
+        by_loss: Whether the lowest log loss comes first.
     """
     # Sums in another order differ in their last bits.
     scores, losses = np.round(measured, 12).T
-    return int(np.lexsort((-losses, -scores))[0])
+    keys = (-scores, -losses) if by_loss else (-losses, -scores)
+    return int(np.lexsort(keys)[0])
