@@ -252,11 +252,16 @@ def test_errors_are_one_line(encoder, tmp_path, monkeypatch):
     tokenizer = json.loads((broken / "tokenizer.json").read_text())
     tokenizer["model"]["vocab"].popitem()
     (broken / "tokenizer.json").write_text(json.dumps(tokenizer))
+    other = tmp_path / "other"
+    other.mkdir()
+    modules = [{"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.BoW"}]
+    (other / "modules.json").write_text(json.dumps(modules))
     cases = {
         str(tmp_path / "saved"): "--into static",
         str(tmp_path): "config.json",
         "no-such-model": "no such folder",
         str(broken): "a vector for each",
+        str(other): "must be a transformer",
     }
     for name, said in cases.items():
         with pytest.raises((ArtifactError, ConfigError), match=said) as error:
@@ -319,6 +324,7 @@ def test_distill_into_static(encoder, tmp_path, cli):
         ("hash:50",): "pretrained encoder",
         (tmp_path / "student",): "given .*student, bag; --into bag",
         (encoder, "--time", "3s"): "time: must be left out",
+        (encoder, "--set", "dim=0"): "dim: must be",
         (encoder, "--corpus", "text.txt"): "corpus: must be left out",
         (encoder, "-o", tmp_path / "student"): "holds a model already",
     }

@@ -36,8 +36,14 @@ from raysent.data.corpus.cache import build_once
 from raysent.data.vocabulary import UNK_WORD, WORD_START, SubwordVocabulary, WordVectors
 from raysent.errors import ArtifactError, ConfigError, DataError
 from raysent.kernels.devices import default_device
-from raysent.models.backbone import Backbone, library, read_backbone, transformer
-from raysent.models.backbone import transformer_folder as folder_of_transformer
+from raysent.models.backbone import (
+    Backbone,
+    ForeignModelError,
+    library,
+    read_backbone,
+    transformer,
+    transformer_folder,
+)
 from raysent.models.known import EncoderFiles, find_encoder
 from raysent.models.pretrained import check_tokenizer, folder_key, reading
 from raysent.progress import messages
@@ -110,8 +116,8 @@ def table_folder(files: EncoderFiles) -> Path:
     """Return the folder of a table; that of an encoder is distilled once, and again if it is damaged.
 
     Raises:
-        ArtifactError: If the encoder cannot be read, or has parts that only sentence-transformers reads.
-        ConfigError: If the libraries are not installed.
+        ArtifactError: If the encoder cannot be read.
+        ConfigError: If it is no transformer, or the libraries are not installed.
     """
     if is_static_folder(files.folder):
         return files.folder
@@ -150,8 +156,8 @@ def distill_table(files: EncoderFiles, folder: Path, *, dim: int = DIM) -> dict[
         dim: Size of a vector; at most that of the encoder's states.
 
     Raises:
-        ArtifactError: If the encoder cannot be read, or has parts that only sentence-transformers reads.
-        ConfigError: If the libraries are not installed.
+        ArtifactError: If the encoder cannot be read.
+        ConfigError: If it is no transformer, or the libraries are not installed.
     """
     name = f"{PREFIX}{files.name}"
     _check_installed(files.name)
@@ -160,7 +166,12 @@ def distill_table(files: EncoderFiles, folder: Path, *, dim: int = DIM) -> dict[
             f"{name}: must be a pretrained encoder or a folder of model2vec; given a model of raysent; "
             "'raysent distill MODEL --into static' makes a table of one"
         )
-    backbone = read_backbone(str(files.folder))
+    try:
+        backbone = read_backbone(str(files.folder))
+    except ForeignModelError:
+        raise ConfigError(
+            f"{name}: must be a transformer, which reads each sub-word alone; st:{files.name} reads it as it is"
+        ) from None
     tokenizer = _tokenizer(backbone, name)
     with reading(name, files.folder, library=_MODEL_TYPE), _silent():
         made = import_module("model2vec.distill").distill_from_model(
@@ -183,7 +194,7 @@ def _check_installed(name: str) -> None:
 
 def _tokenizer(backbone: Backbone, name: str) -> Any:
     """Return the tokenizer of a folder, as transformers reads it."""
-    root = folder_of_transformer(backbone.folder())
+    root = transformer_folder(backbone.folder())
     with reading(name, root, library="transformers"):
         tokenizer = library("transformers", where=name).AutoTokenizer.from_pretrained(
             str(root), local_files_only=True, trust_remote_code=False

@@ -17,6 +17,7 @@ from raysent.models import load as load_model
 from raysent.models.known import EncoderFiles, find_encoder
 from raysent.models.schemes import split_path, with_scheme
 from raysent.models.schemes.static import model_of_table
+from raysent.models.sentence_encoder import check_size
 from raysent.models.standard import is_standard
 from raysent.models.static import DIM, PREFIX, distill_table, is_static_folder, table_folder
 from raysent.pipeline.derived import check_free, saved
@@ -53,22 +54,23 @@ def write_static(teacher: str, folder: Path, *, dim: int | None = None) -> Sente
         ArtifactError: If the teacher cannot be read, or the folder holds a model already.
     """
     check_free(folder)
+    dim = DIM if dim is None else check_size("dim", dim)
     with TemporaryDirectory() as place:
         files = _files_of(teacher, Path(place) / "encoder")
         if is_static_folder(files.folder):
             raise ConfigError(
                 f"into {INTO_STATIC}: must be a pretrained encoder; given {teacher}, a static table already"
             )
-        if dim in (None, DIM) and find_name(teacher) is not None:
+        if dim == DIM and _pretrained_name(teacher) is not None:
             table = table_folder(files)
         else:
             table = Path(place) / "table"
             table.mkdir()
-            distill_table(files, table, dim=dim or DIM)
+            distill_table(files, table, dim=dim)
         return saved(model_of_table(table, name=teacher, encoder=files.name), folder)
 
 
-def find_name(teacher: str) -> str | None:
+def _pretrained_name(teacher: str) -> str | None:
     """Return the name or folder of the pretrained encoder that a teacher is as it stands; None for another model."""
     scheme, path = split_path(with_scheme(teacher))
     return path if scheme in _WHOLE else None
@@ -76,7 +78,7 @@ def find_name(teacher: str) -> str | None:
 
 def _files_of(teacher: str, folder: Path) -> EncoderFiles:
     """Return where the files of a teacher's encoder are; those of a model are exported into a new folder."""
-    name = find_name(teacher)
+    name = _pretrained_name(teacher)
     if name is not None:
         return find_encoder(name, where="teacher")
     model = load_model(teacher)
@@ -87,4 +89,7 @@ def _files_of(teacher: str, folder: Path) -> EncoderFiles:
             f"given {teacher}, {kind}; --into bag learns the vectors of any model"
         )
     load_point("raysent.api", "export")(model, folder)
-    return EncoderFiles(Path(teacher).name or teacher, folder)
+    origin = model.origin
+    if origin is not None and origin.kind == "pretrained":
+        return EncoderFiles(origin.encoder, folder)
+    return EncoderFiles(teacher, folder)
