@@ -398,12 +398,22 @@ def test_plan_of_fits_ends_in_its_time(split, row_s):
 
 
 def test_few_rows_choose_by_log_loss():
-    """Of few rows the highest score is chance; of many, and of ratings, it comes before any loss."""
-    labels = np.array([0, 0, 1, 1])
-    surer_and_wrong_once = np.log([[0.99, 0.01], [0.99, 0.01], [0.01, 0.99], [0.51, 0.49]])
-    right_and_unsure = np.log([[0.51, 0.49], [0.51, 0.49], [0.49, 0.51], [0.49, 0.51]])
-    candidates = [right_and_unsure, surer_and_wrong_once]
-    assert Targets(labels).best(candidates) == 1
-    times = MIN_SCORED_ROWS // len(labels)
-    many = [np.tile(candidate, (times, 1)) for candidate in candidates]
-    assert Targets(np.tile(labels, times)).best(many) == 0
+    """And where that is within chance the strength that is usually good; many rows choose by the score."""
+    labels = np.array([0, 1] * 20)
+    right = np.eye(2)[labels]
+    unsure = np.log(0.02 * right + 0.49)
+    surer = np.log(
+        np.where(np.arange(40)[:, None] == 0, 0.02 * right[:, ::-1] + 0.49, 0.8 * right + 0.1)
+    )
+    strengths = (1.0, 4.0)
+    assert Targets(labels).score(unsure) > Targets(labels).score(surer)
+    assert Targets(labels).best([unsure, surer], strengths) == 1
+    assert Targets(labels).best([surer, unsure], strengths) == 0
+    # What chance may have done: the strength nearest to the usual one.
+    generator = np.random.default_rng(0)
+    noisy = [np.log(0.5 + 0.2 * generator.uniform(-1, 1, (40, 1)) * [[1, -1]]) for _ in range(4)]
+    assert Targets(labels).best(noisy, (0.25, 1.0, 4.0, 16.0)) == 3
+    assert Targets(labels).best(noisy, (16.0, 64.0, 256.0, 1024.0)) == 0
+    times = MIN_SCORED_ROWS // len(labels) + 1
+    many = [np.tile(candidate, (times, 1)) for candidate in (unsure, surer)]
+    assert Targets(np.tile(labels, times)).best(many, strengths) == 0

@@ -297,7 +297,7 @@ class _Dense:
                 ).numpy()
                 for index in range(len(STRENGTHS))
             ]
-            best = Targets.of(self.data).take(draw).best(candidates)
+            best = Targets.of(self.data).take(draw).best(candidates, STRENGTHS)
             tested = margins[len(union) :, :, first + NUM_FOLDS + best * num_masks]
             found.append(_Fitted(candidates[best], log_probabilities(tested).numpy()))
         return found
@@ -339,7 +339,7 @@ class _Lexical:
                     features[: len(draw)][folds == fold] @ probe.weights + probe.intercepts
                 )
             candidates.append(Probe.log_probabilities_of_margins(margins))
-        best = Targets.of(self.data).take(draw).best(candidates)
+        best = Targets.of(self.data).take(draw).best(candidates, STRENGTHS)
         probe = self._probe(features[: len(draw)], labels, STRENGTHS[best])
         tested = Probe.log_probabilities_of_margins(
             features[len(draw) :] @ probe.weights + probe.intercepts

@@ -59,6 +59,7 @@ from raysent.evaluation.retrieval import (
 from raysent.evaluation.retrieval import VERSION as RETRIEVAL_VERSION
 from raysent.evaluation.similarity import VERSION as SIMILARITY_VERSION
 from raysent.evaluation.similarity import score_sets
+from raysent.evaluation.targets import MIN_SCORED_ROWS, USUAL_STRENGTH
 from raysent.evaluation.task import (
     NO_ROWS,
     PROBED,
@@ -425,11 +426,22 @@ def _settings(member: Member, data: TaskData, protocol: str) -> dict[str, object
         settings["joins"] = True
     if len(data.units):
         settings["units"] = data.units.tolist()
+    if not data.is_scored and _num_choosing(data) < MIN_SCORED_ROWS:
+        settings["usual_strength"] = USUAL_STRENGTH
     # Of names that other versions knew too: they read such text otherwise.
     texts = chain.from_iterable(data.sentences)
     if member.path in LEXICAL and not all(is_in_form(text, OF_NEW) for text in texts):
         settings["unicode_form"] = OF_NEW
     return settings
+
+
+def _num_choosing(data: TaskData) -> int:
+    """Return the number of rows by which a probe's strength is chosen."""
+    if data.split == "nested":
+        return len(data)
+    if data.split == "train-validation-test" and not data.has_drawn_validation:
+        return len(data.validation)
+    return len(data.train) + len(data.validation)
 
 
 def _trains_on_validation(data: TaskData, protocol: str) -> bool:

@@ -26,6 +26,11 @@ Int64 = npt.NDArray[np.int64]
 
 # With fewer rows the highest of several scores is mostly chance, and the log loss says more.
 MIN_SCORED_ROWS = 100
+# C of probes on vectors of unit length and on TF-IDF that is good on nearly every table.
+USUAL_STRENGTH = 16.0
+# Of a paired difference: so many standard errors are within chance.
+_NUM_ERRORS = 2.0
+_LEAST_LOG, _ROUNDING = -20.0, 1e-9
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,23 +137,35 @@ class Targets:
         losses = [one[places, self.labels].mean(dtype=np.float64) for one in candidates]
         return np.column_stack([[self.score(one) for one in candidates], losses])
 
-    def best(self, candidates: Sequence[np.ndarray]) -> int:
-        """Return the place of the best of candidates [rows, classes].
+    def best(self, candidates: Sequence[np.ndarray], strengths: Sequence[float]) -> int:
+        """Return the place of the best of candidates [rows, classes], fits of rising inverse strengths.
 
-        Few rows have few different scores, of which the highest is chance: there the log loss decides.
+        Few rows have few different scores, of which the highest is chance. There the log loss decides, and of the
+        candidates that are not beyond chance above the lowest one the strength nearest to `USUAL_STRENGTH` is taken.
+
+        Args:
+            candidates: The log-probabilities of each [candidates][rows, classes].
+            strengths: C of each candidate.
         """
-        is_few = not self.is_scored and len(self) < MIN_SCORED_ROWS
-        return best_of(self.measure(candidates), by_loss=is_few)
+        if self.is_scored or len(self) >= MIN_SCORED_ROWS:
+            return best_of(self.measure(candidates))
+        rows = np.arange(len(self))
+        right = np.array([candidate[rows, self.labels] for candidate in candidates], np.float64)
+        right = np.maximum(right, _LEAST_LOG)
+        means = np.round(right.mean(axis=1), 12)
+        losses = right[int(means.argmax())] - right
+        chance = _NUM_ERRORS * losses.std(axis=1) / np.sqrt(len(self))
+        near = np.flatnonzero(losses.mean(axis=1) <= chance + _ROUNDING)
+        distances = np.abs(np.log(strengths) - np.log(USUAL_STRENGTH))
+        return int(min(near, key=lambda place: distances[place]))
 
 
-def best_of(measured: Float64, *, by_loss: bool = False) -> int:
+def best_of(measured: Float64) -> int:
     """Return the place of the best candidate: the highest score, of equals the lowest log loss.
 
     Args:
         measured: What `Targets.measure` returned, or a sum of such, [candidates, 2].
-        by_loss: Whether the lowest log loss comes first.
     """
     # Sums in another order differ in their last bits.
     scores, losses = np.round(measured, 12).T
-    keys = (-scores, -losses) if by_loss else (-losses, -scores)
-    return int(np.lexsort(keys)[0])
+    return int(np.lexsort((-losses, -scores))[0])

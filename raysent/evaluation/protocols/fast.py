@@ -227,7 +227,7 @@ def _fit_train_test(fits: Solver, data: TaskData) -> ProbeResult:
         log_probabilities(margins[train, :, folds[train] + index * num_folds]).numpy()
         for index in range(len(fits.strengths))
     ]
-    best = Targets.of(data).take(data.train).best(candidates)
+    best = Targets.of(data).take(data.train).best(candidates, fits.strengths)
     start = path.start(torch.tensor([best * num_folds]))
     refit = fits.solve((folds != NOT_TRAINED)[:, None], torch.tensor([fits.strengths[best]]), start)
     tested = log_probabilities(fits.margins(refit)[data.test, :, 0]).numpy()
@@ -246,7 +246,7 @@ def _fit_given_splits(fits: Solver, data: TaskData) -> ProbeResult:
         log_probabilities(margins[data.validation, :, index]).numpy()
         for index in range(len(fits.strengths))
     ]
-    best = Targets.of(data).take(data.validation).best(candidates)
+    best = Targets.of(data).take(data.validation).best(candidates, fits.strengths)
     tested = log_probabilities(margins[data.test, :, best]).numpy()
     result = FoldResult(data.validation, candidates[best], data.test, tested, fits.strengths[best])
     probe = fits.probe(path, best, fits.strengths[best])
