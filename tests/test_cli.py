@@ -522,6 +522,7 @@ def test_ensemble_json_is_one_object_and_the_ensemble_encodes(raysent_, place):
     assert {result["model"] for result in said["results"]} == {
         "hash:8",
         "model",
+        "answer",
         "best",
         "uniform",
         "ensemble",

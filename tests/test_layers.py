@@ -50,12 +50,14 @@ LIBRARIES: dict[str, frozenset[str]] = {
 }
 
 # Where own modules may be imported inside a function: asking for help must not import torch and Ray, and modules that
-# need the libraries of an extra are imported once it is known that they are installed.
+# need the libraries of an extra are imported once it is known that they are installed; reading a model prints nothing.
 LATE = (
     "raysent.cli",
     "raysent.pipeline",
     "raysent.serving.server",
     "raysent.exports.formats.sentence_transformers",
+    "raysent.models.hub",
+    "raysent.models.static",
 )
 
 # What the command line imports of the package: the public API, packages' public names, the ground, and its own printing.

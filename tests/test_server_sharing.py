@@ -346,14 +346,21 @@ def test_free_memory_is_given_back_while_the_server_runs(monkeypatch) -> None:
     from raysent.serving import server as server_module
 
     is_called = threading.Event()
-    library = SimpleNamespace(malloc_trim=lambda _: is_called.set())
-    monkeypatch.setattr(server_module.ctypes, "CDLL", lambda _: library)
+    calls = []
+
+    def trim() -> bool:
+        calls.append("trim")
+        if len(calls) > 1:
+            is_called.set()
+        return True
+
+    monkeypatch.setattr(server_module, "trim_heap", trim)
     monkeypatch.setattr(server_module, "_TRIM_EACH_S", 0.01)
     num_threads = threading.active_count()
     with _memory_given_back():
         assert is_called.wait(600)
     assert threading.active_count() == num_threads
-    monkeypatch.setattr(server_module.ctypes, "CDLL", lambda _: SimpleNamespace())
+    monkeypatch.setattr(server_module, "trim_heap", lambda: False)
     with _memory_given_back():
         assert threading.active_count() == num_threads
 

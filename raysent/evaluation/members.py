@@ -141,7 +141,7 @@ def load_saved(path: str, key: str, *, beside: Path | None = None) -> SentenceEn
     """
     path = _same_here(path, key)
     if beside is not None:
-        path = _moved(path, key, beside.absolute())
+        path = _moved(path, key, beside.resolve())
     return load(path) if model_key(path) == key else load_earlier(path, key)
 
 

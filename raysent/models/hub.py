@@ -10,7 +10,6 @@ takes for a model. Files are compared with the hub's own hashes; one that came d
 from __future__ import annotations
 
 import hashlib
-import json
 import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,7 +21,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from raysent.errors import ArtifactError, shown
-from raysent.progress import is_terminal, messages
+from raysent.reading import parse_json
 from raysent.storage import file_sha256, storage_errors
 from raysent.storage.layout import CARD_FILE
 
@@ -182,7 +181,7 @@ def _modules_of(folder: Path) -> list[dict[str, Any]]:
 
 def _read_json(path: Path) -> Any:
     try:
-        return json.loads(path.read_text("utf-8"))
+        return parse_json(path.read_bytes())
     except (OSError, ValueError):  # the reader of the model says what is wrong
         return None
 
@@ -337,6 +336,8 @@ def _say_before(listing: Listing, num_bytes: int, say: Say | None) -> None:
     terms = f"licence {listing.license}" if listing.license else "no licence named"
     line = f"downloading {listing.name} from the hub: {size}, {terms}"
     if say is None:
+        from raysent.progress import messages  # noqa: PLC0415 - rich takes long to import, and loading a model prints nothing
+
         messages.print(line, soft_wrap=True)
     else:
         say(line)
@@ -382,6 +383,8 @@ def _remove(pointer: Path) -> None:
 @contextmanager
 def _showing(library: Any, *, is_shown: bool) -> Iterator[None]:
     """Let the client show a bar on a terminal, or nothing; its warnings of attempts are no part of our messages."""
+    from raysent.progress import is_terminal, messages  # noqa: PLC0415 - as above
+
     is_shown = is_shown and is_terminal(sys.stderr) and not messages.quiet
     was_hidden = library.utils.are_progress_bars_disabled()
     verbosity = library.utils.logging.get_verbosity()

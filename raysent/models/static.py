@@ -46,7 +46,6 @@ from raysent.models.backbone import (
 )
 from raysent.models.known import EncoderFiles, find_encoder
 from raysent.models.pretrained import check_tokenizer, folder_key, reading
-from raysent.progress import messages
 from raysent.reading import parse_json, read_text
 from raysent.storage import cache_folder, content_key, load_tensors, read_json, tensor_types
 from raysent.storage.layout import MODEL_FILE
@@ -140,6 +139,8 @@ def _cache_name(key: str) -> str:
 
 def _build(files: EncoderFiles, folder: Path) -> dict[str, Any]:
     short = Path(files.name).name
+    from raysent.progress import messages  # noqa: PLC0415 - rich takes long to import, and reading a table prints nothing
+
     messages.print(
         f"{PREFIX}{short}: model2vec distills a table of sub-words, once on this machine (about a minute)",
         soft_wrap=True,
@@ -206,6 +207,8 @@ def _tokenizer(backbone: Backbone, name: str) -> Any:
 @contextlib.contextmanager
 def _silent() -> Iterator[None]:
     """Keep libraries from drawing progress bars where there is no terminal, or where a pipe would keep them."""
+    from raysent.progress import messages  # noqa: PLC0415 - as above
+
     if messages.is_terminal:
         yield
         return

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ctypes
 import gc
 import socket
 import sys
@@ -21,6 +20,7 @@ from raysent.ensembles.ensemble import load_predicting
 from raysent.errors import ConfigError
 from raysent.models.sentence_encoder import SentenceEncoder
 from raysent.models.vector_folder import VectorFolder
+from raysent.platforms import trim_heap
 from raysent.serving.config import LOOPBACK, ServerConfig
 
 if TYPE_CHECKING:
@@ -134,17 +134,14 @@ def _frozen_objects() -> Iterator[None]:
 @contextlib.contextmanager
 def _memory_given_back() -> Iterator[None]:
     """Give what large requests took back to the system, again and again, where the C library can (glibc)."""
-    trim = None
-    with contextlib.suppress(OSError, TypeError, AttributeError):
-        trim = ctypes.CDLL(None).malloc_trim
-    if trim is None:
+    if not trim_heap():
         yield
         return
     is_over = threading.Event()
 
     def work() -> None:
         while not is_over.wait(_TRIM_EACH_S):
-            trim(0)
+            trim_heap()
 
     thread = threading.Thread(target=work, name="memory", daemon=True)
     thread.start()
