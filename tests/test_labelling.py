@@ -179,7 +179,7 @@ def test_a_planted_wrong_label_is_the_first_suspect(labelled, tmp_path):
     assert table["id"][0] == 7
     assert table["predicted"][0] != table["label"][0]
     assert made.num_first == (table["predicted"] != table["label"])[:50].sum()
-    assert 2 * table["probability"][0] < table["probability"][1:].min()
+    assert table["probability"][0] < 0.2 * table["probability"][1:].median()
 
 
 def test_rows_with_a_label_are_not_asked_for_and_nor_are_their_copies(labelled, tmp_path):
