@@ -258,7 +258,7 @@ def test_disk_that_fills_up_in_the_middle_is_one_line(hub, folder, tmp_path, mon
 
 
 def test_without_a_network_it_is_one_line(hub, tmp_path, monkeypatch):
-    """Switched off, refused, or silent: within seconds, with what to do; a name that nobody has, and a revision."""
+    """Switched off, refused, or silent: within seconds, with what to do; a name that is not there, and a revision."""
     assert "the hub has none of this name, or it is private" in refusal("owner/other")
     assert "the hub has no revision 'v9' of it" in refusal(f"{NAME}@v9")
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
@@ -278,7 +278,7 @@ def test_without_a_network_it_is_one_line(hub, tmp_path, monkeypatch):
 
 
 def test_large_model_is_downloaded_by_its_name_alone(hub, encoder):
-    """What nobody named is never above the limit, whatever was thought of its size."""
+    """What was not named is never above the limit, whatever was thought of its size."""
     hub.sizes = {WEIGHTS: 501_000_000}
     with pytest.raises(ArtifactError) as error:
         download(encoder, say=lambda _: None)

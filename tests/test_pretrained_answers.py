@@ -13,7 +13,7 @@ from small_bert import write_bert
 
 import raysent
 from raysent.ensembles import read_answers, read_curves
-from raysent.errors import ArtifactError
+from raysent.errors import ArtifactError, DataError
 from raysent.evaluation.baselines import worth_elsewhere
 from raysent.evaluation.divided import divide_tasks, is_ranked_by_other_rows
 from raysent.evaluation.division import divided
@@ -388,3 +388,16 @@ def test_run_that_was_divided_by_accuracy_keeps_it(tmp_path):
     assert not is_ranked_by_other_rows(
         tmp_path / "run", today, lambda task: divided(task.load(None))
     )
+
+
+def test_mistake_is_one_line_without_word_of_encoders(
+    english_encoder, encoder_folder, tmp_path, monkeypatch, capsys
+):
+    """A log says which encoder takes part once nothing is wrong."""
+    monkeypatch.setenv(known.FOLDERS_VARIABLE, str(encoder_folder))
+    empty = tmp_path / "empty.txt"
+    empty.touch()
+    table = write_table(tmp_path / "reviews.csv", num_rows=40)
+    with pytest.raises(DataError, match=r"empty\.txt: must hold sentences; given none"):
+        raysent.sweep("quick_thoughts", corpus=empty, tasks=[str(table)], run=tmp_path / "run")
+    assert "takes part" not in capsys.readouterr().err

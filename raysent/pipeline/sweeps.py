@@ -246,13 +246,16 @@ def sweep(  # noqa: PLR0913 - the options of the command
         labels = DEFAULT_SIZES
     if labels:
         options["labels"] = parse_sizes(labels)
-    checked = _with_pretrained(checked, chosen, data, progress=progress)
+    checked, encoder_lines = _with_pretrained(checked, chosen, data, progress=progress)
     shows_plan = progress and not is_submitted()
     names = [task.name for task in chosen]
     where = _where(checked, address)
-    lines = (
-        plan_lines(checked, run=address_of(folder), where=where, tasks=names) if shows_plan else []
-    )
+    lines: list[str] = []
+    if shows_plan:
+        lines = [
+            *encoder_lines,
+            *plan_lines(checked, run=address_of(folder), where=where, tasks=names),
+        ]
     # A log has the plan only once the space is known to be free of mistakes, which are one line.
     if messages.is_terminal:
         print_lines(lines)
@@ -310,17 +313,17 @@ def _checked(
 
 def _with_pretrained(
     space: SearchSpace, tasks: Sequence[Task], data: str | Path | None, *, progress: bool
-) -> SearchSpace:
-    """Return a space that names the pretrained encoders that take part, so that a resume has the same."""
-    say = print_lines if progress else lambda _: None
+) -> tuple[SearchSpace, list[str]]:
+    """Return a space that names the pretrained encoders that take part, for a resume too, and lines about them."""
     chosen = choose_encoders(
         space.evaluation.pretrained,
         tasks,
         None if data is None else Path(data),
-        say=lambda line: say([line]),
+        say=lambda line: print_lines([line] if progress else []),
     )
-    say([chosen.line, *reading_notes(chosen.paths, tasks, None if data is None else Path(data))])
-    return with_overrides(space, [Override("evaluation.pretrained", [*chosen.paths], "--with")])
+    lines = [chosen.line, *reading_notes(chosen.paths, tasks, None if data is None else Path(data))]
+    named = with_overrides(space, [Override("evaluation.pretrained", [*chosen.paths], "--with")])
+    return named, [line for line in lines if line]
 
 
 def _divide(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import csv
 import json
 import random
@@ -49,6 +50,15 @@ def write_rare(path, *, num_rows: int) -> None:
             table.writerow([f"the {word} of {others}", "spam" if is_rare else "mail"])
 
 
+def answered(user, table: str, texts: list[str], **machine: str) -> tuple[str, str]:
+    """Return what a sweep of a table prints, and what its answer predicts of texts in a fresh process."""
+    run = f"runs/{table}"
+    command = f"raysent sweep --task {table} --run {run} --yes"
+    ran = user.run("bash", "-c", command, **machine)
+    loaded = f"import raysent; print(raysent.load({run!r}).predict({texts!r}))"
+    return ran.stdout + ran.stderr, user.python(loaded, **machine).strip()
+
+
 def test_table_becomes_an_answer_with_the_encoder_of_this_machine(user, serving, models):
     """Answer, prediction, server and a moved folder, each in a fresh process, without a network."""
     machine = {"RAYSENT_MODELS": models, "HF_HUB_OFFLINE": "1"}
@@ -80,52 +90,22 @@ def test_without_network_and_model_there_is_a_line_and_an_answer(user):
     """Of a table of fifteen rows too."""
     write_reviews(user.folder / "few.csv", rows=15)
     for table in ("reviews.csv", "few.csv"):
-        run = f"runs/{table}"
-        ran = user.run(
-            user._bin / "raysent",
-            "sweep",
-            "--task",
-            table,
-            "--run",
-            run,
-            "--yes",
-            HF_HUB_OFFLINE="1",
-        )
-        assert "no pretrained encoder is on this machine" in ran.stdout + ran.stderr
-        loaded = f"import raysent; print(len(raysent.load({run!r}).predict({TEXTS!r})))"
-        assert user.python(loaded).strip() == "2"
+        said, predicted = answered(user, table, TEXTS, HF_HUB_OFFLINE="1")
+        assert "no pretrained encoder is on this machine" in said
+        assert len(ast.literal_eval(predicted)) == len(TEXTS)
 
 
 def test_many_classes_and_a_rare_class_have_answers(user, models):
     """150 classes; and 2 % of the rows in one class, whose score is macro F1."""
     machine = {"RAYSENT_MODELS": models, "HF_HUB_OFFLINE": "1"}
     write_classes(user.folder / "many.csv", num_classes=150, rows_each=6)
+    said, predicted = answered(
+        user, "many.csv", ["word7 thing1 thing2", "word99 thing5 thing1"], **machine
+    )
+    assert "150 classes" in said
+    assert predicted == "['class 7', 'class 99']"
     write_rare(user.folder / "rare.csv", num_rows=600)
-    said = user.run(
-        user._bin / "raysent",
-        "sweep",
-        "--task",
-        "many.csv",
-        "--run",
-        "runs/many",
-        "--yes",
-        **machine,
-    )
-    assert "150 classes" in said.stdout + said.stderr
-    texts = ["word7 thing1 thing2", "word99 thing5 thing1"]
-    loaded = f"import raysent; print(raysent.load('runs/many').predict({texts!r}))"
-    assert user.python(loaded, **machine).strip() == "['class 7', 'class 99']"
-    said = user.run(
-        user._bin / "raysent",
-        "sweep",
-        "--task",
-        "rare.csv",
-        "--run",
-        "runs/rare",
-        "--yes",
-        **machine,
-    )
-    assert "98% of the rows are 'mail', so the score is macro F1" in said.stdout + said.stderr
     texts = ["the prize of thing1 thing2", "the meeting of thing3 thing4"]
-    loaded = f"import raysent; print(raysent.load('runs/rare').predict({texts!r}))"
-    assert user.python(loaded, **machine).strip() == "['spam', 'mail']"
+    said, predicted = answered(user, "rare.csv", texts, **machine)
+    assert "98% of the rows are 'mail', so the score is macro F1" in said
+    assert predicted == "['spam', 'mail']"
