@@ -204,6 +204,9 @@ def test_table_alone_gets_an_answer_without_training(encoder_folder, tmp_path, n
     names = {name for candidate in answer.candidates for name in candidate.members}
     assert names == {"encoder", "middle:encoder", "tfidf", "tfidf:chars"}
     assert answer.taken == 0
+    # What the answer is compared with in words has a row in the card and the picture.
+    compared = answer.candidates[answer.simplest]
+    assert compared.title in [one.title for one in (answer.answer, *answer.simpler)]
     (curve,) = read_curves(run)
     assert {"answer", "encoder", "tfidf"} <= set(curve.curves)
     # As after a kill: what is missing is made again, and nothing else changes.

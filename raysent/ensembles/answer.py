@@ -171,7 +171,10 @@ class Answer(StrictModel):
 
     @property
     def simpler(self) -> list[Candidate]:
-        """Simpler things, the simplest first: the most frequent class, the lexical models, and the best other one."""
+        """Simpler things, the simplest first: the most frequent class, lexical models, what the sentence compares with.
+
+        Then the best pretrained encoder, the best of what is not trained, and the best that is.
+        """
         alone = [one for one in self.candidates if len(one.members) == 1 and one.method != MAJORITY]
         lexical = [one for one in alone if one.members[0] in (*LEXICAL, *RANKING)]
         others = [one for one in alone if one not in lexical]
@@ -182,7 +185,8 @@ class Answer(StrictModel):
         trained = [one for one in others if one.is_trained]
         majority = [] if self.majority is None else [self.candidates[self.majority]]
         # Two candidates may hold the same member alone.
-        simple = (*majority, *lexical, *pretrained[:1], *untrained[:1], *trained[:1])
+        compared = [] if self.simplest is None else [self.candidates[self.simplest]]
+        simple = (*majority, *lexical, *compared, *pretrained[:1], *untrained[:1], *trained[:1])
         found = {one.title: one for one in simple}
         return [one for title, one in found.items() if title != self.answer.title]
 

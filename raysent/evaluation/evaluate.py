@@ -426,7 +426,7 @@ def _settings(member: Member, data: TaskData, protocol: str) -> dict[str, object
         settings["joins"] = True
     if len(data.units):
         settings["units"] = data.units.tolist()
-    if not data.is_scored and _num_choosing(data) < MIN_SCORED_ROWS:
+    if _has_few_rows(data, protocol):
         settings["usual_strength"] = USUAL_STRENGTH
     # Of names that other versions knew too: they read such text otherwise.
     texts = chain.from_iterable(data.sentences)
@@ -435,13 +435,17 @@ def _settings(member: Member, data: TaskData, protocol: str) -> dict[str, object
     return settings
 
 
-def _num_choosing(data: TaskData) -> int:
-    """Return the number of rows by which a probe's strength is chosen."""
+def _has_few_rows(data: TaskData, protocol: str) -> bool:
+    """Return whether so few rows choose a probe's strength that `Targets.best` takes a usual one."""
+    if data.is_scored or protocol not in ("fast", DIVIDED):
+        return False
     if data.split == "nested":
-        return len(data)
-    if data.split == "train-validation-test" and not data.has_drawn_validation:
-        return len(data.validation)
-    return len(data.train) + len(data.validation)
+        num_choosing = len(data)
+    elif data.split == "train-validation-test" and not data.has_drawn_validation:
+        num_choosing = len(data.validation)
+    else:
+        num_choosing = len(data.train) + len(data.validation)
+    return num_choosing < MIN_SCORED_ROWS
 
 
 def _trains_on_validation(data: TaskData, protocol: str) -> bool:
