@@ -39,6 +39,7 @@ from raysent.sweeps.space import (
     read_space,
     with_overrides,
 )
+from raysent.sweeps.space.space import FAMILY
 from raysent.sweeps.speed import RunSeconds, recent_run_s
 from raysent.training.data import open_training_data
 from raysent.training.plan import check_run
@@ -55,6 +56,10 @@ FITTED = (
     "multiview_generative",
     "infersent",
 )
+
+
+# The kinds that take equally long.
+ONE_CHANNEL = "search.family={choice: [uni, bi]}"
 
 
 def fitted(name: str, situation: Situation, *, set: tuple[str, ...] = (), speed=None):
@@ -101,7 +106,7 @@ def test_fit_space_uses_the_time_of_a_trial(trial_s, epochs, reports, num_senten
     situation = Situation(
         97_000, 16_000, trial_s=trial_s, limit="time 12m for 4 trials, 2 at a time"
     )
-    config = fitted("quick_thoughts", situation).config({})
+    config = fitted("quick_thoughts", situation, set=(ONE_CHANNEL,)).config({})
     assert (config.training.epochs, config.training.num_reports) == (epochs, reports)
     assert config.validation.num_sentences == num_sentences
 
@@ -184,7 +189,8 @@ def test_fit_space_leaves_nothing_to_fit_and_is_valid(name):
     for situation in (NOVELS, BOOKS, Situation(300, 40, has_bfloat16=True, trial_s=10.0)):
         space = fitted(name, situation)
         assert not space.fit
-        assert set(space.fitted) <= set(read_space(find_space(name)).fit)
+        written = read_space(find_space(name))
+        assert set(space.fitted) <= {*written.fit, *([FAMILY] if written.kinds else [])}
         assert fit_space(space, BOOKS, speed=lambda _: RunSeconds(1.0)) is space
 
 
@@ -437,6 +443,10 @@ def test_trials_of_a_small_space_have_all_the_time(tmp_path, monkeypatch):
     monkeypatch.setattr("raysent.sweeps.speed.seconds_of_steps", lambda *_: (0.01, 0.1))
     values = {"corpus.format": "sentences", "encoder.embedding.dim": 8, "objective.context_size": 1}
     values |= {"training.batch_size": 20, "training.learning_rate": 1e-3, "cost.trial": "1s"}
+    values |= {
+        "objective.type": "context_prediction",
+        "search.family": {"choice": ["uni", "bi"]},
+    }
     given = {
         "corpus": write_corpus(tmp_path),
         "metric": "context_accuracy",
@@ -601,7 +611,8 @@ def test_scale_paper_has_the_settings_of_the_reproduction(name):
         find_space(name), overrides=pipeline.scale_overrides(space, "paper", data="there")
     )
     published = PUBLISHED[name]
-    values = read_paper(published.paper).values(published.model, scale="paper", data=Path("there"))
+    model = published.model or published.families["uni"]
+    values = read_paper(published.paper).values(model, scale="paper", data=Path("there"))
     mine, theirs = space.config(space.first_params()), RunConfig.model_validate(values)
     for part in (
         "vocabulary",
@@ -625,13 +636,14 @@ def test_scale_paper_gives_way_to_a_given_value():
     space = read_space(find_space("quick_thoughts"))
     overrides = [*pipeline.scale_overrides(space, "paper"), "encoder.hidden_size=64"]
     space = read_space(find_space("quick_thoughts"), overrides=overrides)
-    assert space.config({"encoder.bidirectional": True}).encoder.hidden_size == 64
+    assert space.config({"family": "bi"}).encoder.hidden_size == 64
     lines = fitted_lines(space)
     assert "type gru, hidden_size 64, reset before, embedding (dim 620)" in next(
         line for line in lines if " encoder " in line
     )
-    assert all("published: Logeswaran and Lee, 2018, 'uni'" in line for line in lines[1:])
-    assert list(space.domains) == ["encoder.bidirectional"]
+    models = "'uni, bi, bi-fixed'"
+    assert all(f"published: Logeswaran and Lee, 2018, {models}" in line for line in lines[1:])
+    assert list(space.domains) == ["family"]
 
 
 def test_scale_paper_of_a_space_without_published_settings_is_one_line():
@@ -695,7 +707,11 @@ def test_reasons_are_of_settings_that_a_run_has():
 
 def test_reasons_tell_what_a_limit_moved():
     """The least width, the least reports, half of the time for training, the most passes, and too few steps."""
-    slow = fitted("quick_thoughts", Situation(97_000, 16_000, trial_s=10.0, limit="time 4m"))
+    slow = fitted(
+        "quick_thoughts",
+        Situation(97_000, 16_000, trial_s=10.0, limit="time 4m"),
+        set=(ONE_CHANNEL,),
+    )
     why = slow.fitted["encoder.hidden_size"]
     assert why == "at most 300, the least: a trial then has time to read the text 0.1 times in 10s"
     assert slow.fitted["training.num_reports"] == "at most 4, as trials are short"

@@ -77,6 +77,12 @@ def _can_hold(text: str) -> bool:
     return True
 
 
+def with_interval(value: float, interval: Sequence[float], *, is_signed: bool = False) -> str:
+    """Return a value and its interval with two decimals, and a sign where it is a difference."""
+    form = "+.2f" if is_signed else ".2f"
+    return f"{value:{form}} [{interval[0]:{form}}, {interval[1]:{form}}]"
+
+
 def print_table(
     headings: Sequence[str], rows: Iterable[Sequence[str]], *, num_text: int = 1
 ) -> None:

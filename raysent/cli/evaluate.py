@@ -12,7 +12,14 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 import raysent
-from raysent.cli.console import DASH, address_of, print_json, print_table, results
+from raysent.cli.console import (
+    DASH,
+    address_of,
+    print_json,
+    print_table,
+    results,
+    with_interval,
+)
 from raysent.cli.options import (
     DataOption,
     JsonOption,
@@ -329,7 +336,7 @@ def _print_curve(curve: LabelCurve) -> None:
     rows = [
         (
             name + LEARNED * one.learned,
-            *(_with_interval(point.value, point.interval) for point in one.points),
+            *(with_interval(point.value, point.interval) for point in one.points),
         )
         for name, one in curve.curves.items()
     ]
@@ -407,9 +414,9 @@ def _print_retrieval(scores: Sequence[Score]) -> None:
         (
             one.model,
             DASH if one.validation is None else f"{one.validation:.2f}",
-            _with_interval(one.test, one.interval or (one.test, one.test)),
+            with_interval(one.test, one.interval or (one.test, one.test)),
             *(f"{one.measures[name]:.2f}" for name in ("recall_at_100", "mrr_at_10")),
-            _with_interval(behind.value, behind.interval),
+            with_interval(behind.value, behind.interval),
         )
         for one, behind in zip(scores, differences(scores), strict=True)
     ]
@@ -424,8 +431,8 @@ def _print_fusion(made: FusedModel) -> None:
         (
             one.title,
             f"{one.validation:.2f}",
-            _with_interval(one.test, one.interval),
-            _with_interval(one.behind.value, one.behind.interval),
+            with_interval(one.test, one.interval),
+            with_interval(one.behind.value, one.behind.interval),
         )
         for one in made.result.answer.candidates
     ]
@@ -550,9 +557,9 @@ def _print_methods(result: EnsembleResult) -> None:
         rows.append(
             (
                 _title(name, result),
-                _with_interval(means.cross_fitted.value, means.cross_fitted.interval),
+                with_interval(means.cross_fitted.value, means.cross_fitted.interval),
                 f"{means.optimism:+.2f}",
-                _with_interval(means.test, means.interval),
+                with_interval(means.test, means.interval),
                 f"{measures['nll'].value:.3f}",
                 f"{measures['brier'].value:.3f}",
                 f"{measures['ece'].value:.1f}",
@@ -561,10 +568,6 @@ def _print_methods(result: EnsembleResult) -> None:
     headings = ["mean over tasks", "cross-fitted", "optimism", "test", "NLL", "Brier", "ECE %"]
     results.print()
     print_table(headings, rows)
-
-
-def _with_interval(value: float, interval: Sequence[float]) -> str:
-    return f"{value:.2f} [{interval[0]:.2f}, {interval[1]:.2f}]"
 
 
 def _shortened(text: str) -> str:

@@ -16,7 +16,14 @@ import typer
 
 import raysent
 from raysent import pipeline
-from raysent.cli.console import address_of, print_json, print_table, results, usd
+from raysent.cli.console import (
+    address_of,
+    print_json,
+    print_table,
+    results,
+    usd,
+    with_interval,
+)
 from raysent.cli.evaluate import ensemble_values, print_ensemble
 from raysent.cli.options import (
     AddressOption,
@@ -44,6 +51,7 @@ from raysent.progress import format_duration, format_value, messages
 from raysent.redaction import without_secrets
 
 if TYPE_CHECKING:
+    from raysent.ensembles import Kinds
     from raysent.pipeline import Sweep, SweepEvaluation, SweepPlan, TrainedRun
 
 
@@ -371,6 +379,8 @@ def _print_sweep(ended: Sweep, *, as_json: bool) -> int:
             "report": address_of(evaluation.report),
             "answers": answer_values(ended.answers),
         }
+        if evaluation.kinds is not None:
+            after |= {"kinds": evaluation.kinds.model_dump(mode="json")}
         print_json({**_values(ended), **after})
     else:
         if ended.recorded.trials:
@@ -383,10 +393,14 @@ def _print_sweep(ended: Sweep, *, as_json: bool) -> int:
         elif evaluation.result is not None:
             results.print()
             print_ensemble(evaluation.result, is_short=bool(ended.answers))
+        if evaluation.kinds is not None:
+            _print_kinds(ended, evaluation.kinds)
         results.print(f"\nreport: {address_of(evaluation.report)}", soft_wrap=True)
         results.print()
         for line in answer_lines(ended.answers):
             results.print(line, soft_wrap=True)
+        if evaluation.kinds is not None and ended.codes_command:
+            results.print(f"binary codes of its vectors: {ended.codes_command}", soft_wrap=True)
     return _sweep_code(ended, evaluation)
 
 
@@ -428,6 +442,31 @@ def _values(ended: Sweep) -> dict[str, Any]:
             for trial in ended.recorded.trials
         ],
     }
+
+
+def _print_kinds(ended: Sweep, kinds: Kinds) -> None:
+    """Print one trial of each kind by falling validation score, all together, and what each adds to the others."""
+    from raysent.ensembles import kinds_line
+
+    rows = [
+        (
+            one.kind,
+            one.member,
+            f"{one.validation:.2f}",
+            with_interval(one.test.value, one.test.interval),
+            with_interval(one.adds.value, one.adds.interval, is_signed=True),
+        )
+        for one in kinds.kinds
+    ]
+    together = with_interval(kinds.together.value, kinds.together.interval)
+    gain = with_interval(kinds.over_best.value, kinds.over_best.interval, is_signed=True)
+    rows.append(("together", "", "", together, f"{gain} above {kinds.kinds[0].kind}"))
+    results.print()
+    headings = [f"kinds, {kinds.of_tasks}", "trial", "validation", "test", "adds to the others"]
+    print_table(headings, rows, num_text=2)
+    results.print(kinds_line(ended.folder, kinds), soft_wrap=True)
+    for line in kinds.remarks:
+        messages.print(line, soft_wrap=True)
 
 
 def _print_leaderboard(ended: Sweep) -> None:

@@ -18,6 +18,7 @@ task_ensemble.py    members' records of one task -> the ensemble on it
 combining.py        all of it, for models on several tasks
 soup.py             the mean of the weights of trainings that began with one model
 best.py             the one model to take on a task, chosen among everything that was scored
+kinds.py            the best model of each kind of encoder together, and what each adds
 answer.py           what it is worth, and what simpler things give, in sentences
 result.py           ensemble.json, what members cost, and the front of a student beside its teachers
 label_curves.py     scores against the number of labels

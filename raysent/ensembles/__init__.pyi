@@ -18,6 +18,10 @@ from .fusion import FusedModel as FusedModel
 from .fusion import FusionResult as FusionResult
 from .fusion import read_answers as read_answers
 from .fusion import save_fusion as save_fusion
+from .kinds import Kinds as Kinds
+from .kinds import kinds_line as kinds_line
+from .kinds import read_kinds as read_kinds
+from .kinds import save_kinds as save_kinds
 from .label_curves import DEFAULT_SIZES as DEFAULT_SIZES
 from .label_curves import LabelCurve as LabelCurve
 from .label_curves import label_curve as label_curve

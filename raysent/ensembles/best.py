@@ -43,7 +43,7 @@ from raysent.ensembles.answer import (
 )
 from raysent.ensembles.combining import Members, ensemble_result
 from raysent.ensembles.cross_fitting import held_out
-from raysent.ensembles.kept import copied, kept, kept_lines
+from raysent.ensembles.kept import copied, keep_record, kept, kept_lines
 from raysent.ensembles.methods import ANSWER, fit
 from raysent.ensembles.pools import LOWEST_FEATURE
 from raysent.ensembles.predictions import MemberPredictions, as_predictions
@@ -61,7 +61,7 @@ from raysent.evaluation.bootstrap import BootstrapEstimate, Resamples, interval_
 from raysent.evaluation.evaluate import Evaluator
 from raysent.evaluation.members import Member, Model, expand
 from raysent.evaluation.probes.results import FoldResult
-from raysent.evaluation.records import Record, record_folder, write_record
+from raysent.evaluation.records import Record
 from raysent.evaluation.refit import NUM_FITTED
 from raysent.evaluation.targets import Float64, Targets
 from raysent.evaluation.task import Task
@@ -72,7 +72,6 @@ from raysent.storage.layout import (
     BEST_FOLDER,
     CARD_FILE,
     ENCODER_FOLDER,
-    EVALUATION_FOLDER,
     MEMBERS_FOLDER,
 )
 
@@ -218,7 +217,7 @@ def save_encoder(run: Path, records: Members) -> None:
             and copied(member, run / ENCODER_FOLDER) is not member
         ):
             for record in records[member]:
-                _write_record(run / ENCODER_FOLDER, member, record)
+                keep_record(run / ENCODER_FOLDER, member, record)
             return
 
 
@@ -251,7 +250,7 @@ def _save(
     for member in sorted(needed, key=lambda one: -records[one].validation):
         record = last_fit(member, records[member])
         num_fitted_rows.append(record.about.get(NUM_FITTED))
-        _write_record(folder, member, record)
+        keep_record(folder, member, record)
         kept_members[keep(member)] = [record]
     if answer.answer.method != MAJORITY and None not in num_fitted_rows:
         answer = answer.model_copy(update={"num_fitted": num_fitted_rows[0]})
@@ -275,10 +274,6 @@ def _as_scored(member: Member, record: Record) -> Record:
     """Return a record as it was scored, where nothing is fitted again."""
     del member
     return record
-
-
-def _write_record(folder: Path, member: Member, record: Record) -> None:
-    write_record(record_folder(folder / EVALUATION_FOLDER / member.folder, record.protocol), record)
 
 
 def groups_of(

@@ -16,6 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from raysent.evaluation.members import Member, model_key
+from raysent.evaluation.records import Record, record_folder, write_record
 from raysent.models import SentenceModel
 from raysent.models import load as load_model
 from raysent.models.known import find_encoder
@@ -29,7 +30,7 @@ from raysent.storage import (
     storage_errors,
     write_json,
 )
-from raysent.storage.layout import CARD_FILE, RUN_FILE
+from raysent.storage.layout import CARD_FILE, EVALUATION_FOLDER, RUN_FILE
 
 # Encoders that are read from the files of a folder as they are.
 _BY_FILES = ("st:", "hf:", "middle:")
@@ -86,6 +87,11 @@ def _copy_files(source: Path, folder: Path, *, below: Path) -> None:
                 os.link(path.resolve(), target)
             except OSError:  # another disk, or one without links
                 shutil.copyfile(path, target)
+
+
+def keep_record(folder: Path, member: Member, record: Record) -> None:
+    """Write a member's record of a task into the folder of an ensemble, where it is read when it predicts."""
+    write_record(record_folder(folder / EVALUATION_FOLDER / member.folder, record.protocol), record)
 
 
 def kept_lines(members: Iterable[Member], folder: Path) -> tuple[str, ...]:

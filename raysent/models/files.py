@@ -23,14 +23,22 @@ from raysent.errors import ArtifactError, ConfigError
 from raysent.models.config import ModelConfig
 from raysent.models.origin import Origin, trained
 from raysent.storage import (
+    address_of,
     file_sha256,
     load_tensors,
+    open_folder,
     path_below,
     read_json,
     tensor_types,
     write_json,
 )
-from raysent.storage.layout import MODEL_FILE, RUN_FILE, VOCABULARY_FILE
+from raysent.storage.layout import (
+    ENCODER_FOLDER,
+    MODEL_FILE,
+    RUN_FILE,
+    SWEEP_FILE,
+    VOCABULARY_FILE,
+)
 
 TENSORS_FILE = "model.safetensors"
 
@@ -60,6 +68,23 @@ class Record(StrictModel):
     learned_tasks: dict[str, str] = pydantic.Field(default={})
     unicode_form: UnicodeForm = OF_EARLIER
     origin: Origin | None = None
+
+
+def best_encoder(name: str) -> str:
+    """Return the folder of a sweep's best encoder; any other folder as it is named.
+
+    Raises:
+        ArtifactError: If the sweep has none yet.
+    """
+    folder = open_folder(name)
+    if (folder / MODEL_FILE).exists() or not (folder / SWEEP_FILE).exists():
+        return name
+    if not (folder / ENCODER_FOLDER / MODEL_FILE).exists():
+        raise ArtifactError(
+            f"{address_of(folder)}: this sweep has no best encoder yet; finish it with "
+            f"'raysent resume {address_of(folder)}', or name one of its trials"
+        )
+    return f"{name.rstrip('/')}/{ENCODER_FOLDER}"
 
 
 def write_record(folder: Path, record: Record) -> None:

@@ -19,10 +19,12 @@ from raysent.ensembles import (
     Ensemble,
     EnsembleResult,
     FrontRow,
+    Kinds,
     LabelCurve,
     answer_lines,
     load_ensemble,
     read_answers,
+    read_kinds,
     read_result,
 )
 from raysent.errors import ArtifactError, did_you_mean
@@ -42,7 +44,12 @@ from raysent.pipeline.pretrained import ChosenEncoders
 from raysent.redaction import without_secrets_in
 from raysent.report import write as write_page
 from raysent.storage import address_of, open_folder
-from raysent.storage.layout import ENSEMBLE_FILE, EVALUATION_FOLDER, LEDGER_FILE
+from raysent.storage.layout import (
+    ENCODER_FOLDER,
+    ENSEMBLE_FILE,
+    EVALUATION_FOLDER,
+    LEDGER_FILE,
+)
 from raysent.sweeps import Event, RecordedSweep, read_ledger, read_sweep, spent_usd, trial_folder
 from raysent.sweeps.estimate import Estimate
 from raysent.sweeps.fitting import fitted_values
@@ -67,6 +74,7 @@ class SweepEvaluation:
         curves: Scores against the number of labels, if they are wanted.
         num_members: Trials that took part: the best of those that have a whole model.
         left_out: Names of trials that would have taken part and have no whole model.
+        kinds: The best trial of each kind of encoder, together; None where the space has no kinds.
     """
 
     result: EnsembleResult | None
@@ -75,6 +83,7 @@ class SweepEvaluation:
     curves: tuple[LabelCurve, ...] = ()
     num_members: int = 0
     left_out: tuple[str, ...] = ()
+    kinds: Kinds | None = None
 
 
 @dataclass(frozen=True)
@@ -349,6 +358,28 @@ class Sweep:
     def answers(self) -> list[tuple[Path, Answer]]:
         """The folder of the model to take on each task, and how it was chosen; none before the evaluation."""
         return read_answers(self.folder)
+
+    @property
+    def kinds(self) -> Kinds | None:
+        """The best trial of each kind of encoder, together, as `RUN/kinds` has them; None where it has not."""
+        return read_kinds(self.folder)
+
+    @property
+    def codes_command(self) -> str:
+        """The command that searches binary codes of the best encoder's vectors, on the same text and tasks."""
+        if not (self.folder / ENCODER_FOLDER).is_dir():
+            return ""
+        corpus = dict(self.space.setting("corpus") or {})
+        words = ["raysent", "sweep", "binary", "--corpus", str(corpus.pop("path"))]
+        options = self.recorded.record.evaluation or {}
+        words += [word for task in options.get("tasks") or () for word in ("--task", task)]
+        words += [] if options.get("data") is None else ["--data", options["data"]]
+        given = {
+            **{f"corpus.{name}": value for name, value in corpus.items()},
+            "initial": self.address,
+        }
+        words += [word for name, value in given.items() for word in ("--set", f"{name}={value}")]
+        return shlex.join(words)
 
     @property
     def scores(self) -> pd.DataFrame:

@@ -12,6 +12,7 @@ from typing import Any
 from raysent.config import Override
 from raysent.ensembles import (
     DEFAULT_SIZES,
+    Kinds,
     LabelCurve,
     label_curve,
     parse_sizes,
@@ -19,11 +20,12 @@ from raysent.ensembles import (
     save_best,
     save_encoder,
     save_fusion,
+    save_kinds,
     write_curves,
 )
 from raysent.ensembles.best import Keeping
 from raysent.ensembles.combining import combine
-from raysent.errors import BudgetError, ConfigError
+from raysent.errors import BudgetError, ConfigError, listed
 from raysent.evaluation.baselines import baselines_of
 from raysent.evaluation.divided import (
     divide_tasks,
@@ -79,6 +81,7 @@ from raysent.storage.layout import (
     ENCODER_FOLDER,
     ENSEMBLE_FILE,
     EVALUATION_FOLDER,
+    KINDS_FOLDER,
     MEMBERS_FOLDER,
     RANKING_ROWS_FILE,
     ROWS_SUFFIX,
@@ -108,11 +111,11 @@ from raysent.sweeps.fleet import (
 )
 from raysent.sweeps.lessons import keep_lessons
 from raysent.sweeps.machines import layout, machines_at, this_machine
-from raysent.sweeps.ranking import select_members
+from raysent.sweeps.ranking import members_of_kinds, select_members
 from raysent.sweeps.space import SearchSpace, absolute_paths, with_absolute_paths, with_overrides
 from raysent.sweeps.speed import trial_time
 from raysent.sweeps.trackers import TrackingThread, check_targets
-from raysent.sweeps.trial import ENDED
+from raysent.sweeps.trial import ENDED, Trial
 from raysent.training.validation.metrics import Downstream
 
 
@@ -551,7 +554,9 @@ def _evaluate_best(
     options = ended.recorded.record.evaluation or {}
     evaluation = ended.space.evaluation
     data = None if options.get("data") is None else Path(options["data"])
-    members, left_out = _members_of(ended)
+    trials, left_out = _members_of(ended)
+    members = [trial_folder(ended.folder, trial.number) for trial in trials]
+    kinds: Kinds | None = None
     has_candidates = bool(members) or not ended.space.limits.trials
     result, stopped = None, ""
     if has_candidates and options.get("tasks") != []:
@@ -595,6 +600,7 @@ def _evaluate_best(
                         ),
                         **options_of,
                     )
+                    kinds = _save_kinds(ended, trials, evaluator, probed)
                 _save_fusions(
                     ended.folder,
                     [*members, *(evaluation.pretrained or ())],
@@ -625,11 +631,45 @@ def _evaluate_best(
         curves=tuple(read_curves(ended.folder)),
         num_members=len(members),
         left_out=left_out,
+        kinds=kinds,
     )
 
 
-def _members_of(ended: Sweep) -> tuple[list[Path], tuple[str, ...]]:
-    """Return the folders of the best trials that have a whole model, and the names of better ones that have none.
+def _save_kinds(
+    ended: Sweep, trials: Sequence[Trial], evaluator: Evaluator, tasks: Sequence[Task]
+) -> Kinds | None:
+    """Save the best trial of each kind of encoder together; nothing where the space has no kinds, or one has a model.
+
+    Args:
+        ended: The sweep.
+        trials: Those that may be members, best first.
+        evaluator: Reads their records.
+        tasks: Tasks with a probe.
+    """
+    kept = members_of_kinds(ended.space, trials)
+    if not kept:
+        return None
+    members = expand_names([trial_folder(ended.folder, trial.number) for trial in trials])
+    by_number = dict(zip([trial.number for trial in trials], members, strict=True))
+    kinds = save_kinds(
+        {kind: by_number[trial.number] for kind, trial in kept.items()},
+        evaluator,
+        run=ended.folder,
+        tasks=tasks,
+        ended={kind: trial.status == "finished" for kind, trial in kept.items()},
+        absent=[str(kind) for kind in ended.space.kinds if kind not in kept],
+    )
+    if kinds is None:
+        messages.print(
+            f"{address_of(ended.folder / KINDS_FOLDER)} is not made: of {listed(ended.space.kinds)} "
+            f"{listed(list(kept))} alone has left a model",
+            soft_wrap=True,
+        )
+    return kinds
+
+
+def _members_of(ended: Sweep) -> tuple[list[Trial], tuple[str, ...]]:
+    """Return the best trials that have a whole model, and the names of better ones that have none.
 
     A trial may have been ended while it wrote its model, and its folder is open to all that happens to a disk.
     """
@@ -651,7 +691,7 @@ def _members_of(ended: Sweep) -> tuple[list[Path], tuple[str, ...]]:
             left_out.append(trial.name)
             print_warning(f"trial {trial.name} has no whole model and is left out: {fault}")
         if not broken:
-            return [trial_folder(ended.folder, trial.number) for trial in selected], tuple(left_out)
+            return selected, tuple(left_out)
         trials = [trial for trial in trials if trial.number not in broken]
 
 

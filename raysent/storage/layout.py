@@ -8,6 +8,7 @@ a sweep      sweep.json journal.jsonl ledger.jsonl trials.csv lessons.json trial
 
              divisions/TASK.json TASK.rows TASK.test   (the rows that train and choose, and those that test)
              best/ or best/TASK/ (an ensemble: what to take)   encoder/ (a model: the best with vectors)
+             kinds/ (an ensemble of the best trial of each kind of encoder, and kinds.json: what each adds)
              soup/ (a model: the mean of trials' weights, if they share a start and it is better)
 an ensemble  ensemble.json evaluation/ members/a/ ...   (a sweep's own is in its folder)
 any of them  evaluation/ report.html
@@ -65,6 +66,9 @@ BEST_FOLDER = "best"
 ENCODER_FOLDER = "encoder"
 # Beside them: one model whose weights are the mean of trials', if that is better; and its evaluation.
 SOUP_FOLDER = "soup"
+# And the best trial of each kind of encoder, combined: an ensemble, with what each kind adds.
+KINDS_FOLDER = "kinds"
+KINDS_FILE = "kinds.json"
 # What a saved model is and what it is worth.
 CARD_FILE = "README.md"
 # In an ensemble's folder: members that were in memory. In a composition's: all members.

@@ -84,6 +84,8 @@ _MAX_PASSES_TEXT, _MAX_PASSES_PAIRS = 1.5, 20.0
 # Trials shorter than this report less often, on fewer validation sentences.
 _SHORT_S = 120.0
 _SHORT_REPORTS, _SHORT_SENTENCES = 4, 4_000
+# The slowest kind of encoder may take so many times the mean of all kinds.
+_UNLIKE_KINDS = 2.0
 # Reports, of which at least so many remain for early stopping; and the part of a trial's time that validation may take.
 _MIN_REPORTS, _MAX_REPORTS = 3, 40
 _MOST_VALIDATION = 0.2
@@ -103,6 +105,8 @@ class Situation:
         num_documents: Documents of the text that are large enough for the metric `document_accuracy`.
         with_neighbours: The part of the sentences that have a neighbour in their document.
         tasks: The tasks that the user names; None where there are none.
+        search_s: Seconds of all training, on the clock; None for no limit.
+        at_once: Trials that train at a time.
     """
 
     num_train: int
@@ -114,6 +118,8 @@ class Situation:
     num_documents: int = 0
     with_neighbours: float = 1.0
     tasks: DownstreamConfig | None = None
+    search_s: float | None = None
+    at_once: int = 1
 
 
 @dataclass(frozen=True)
@@ -145,7 +151,7 @@ def fitted_settings(space: SearchSpace) -> list[FittedSetting]:
             found = [space.metric]
         elif name == "first":
             found = [f"{len(space.first)} settings"]
-        elif name == FAMILY:
+        elif name in (FAMILY, space.evaluation.stratify_by) and name in space.domains:
             found = list(space.domains[name].edges())
         elif name.startswith("limits."):
             found = [get_dotted(values, name)]
@@ -201,6 +207,7 @@ def fit_space(space: SearchSpace, situation: Situation, *, speed: Speed) -> Sear
     for name, rule in _RULES.items():
         for wanted in (wanted for wanted in space.fit if wanted.split(".")[-1] == name):
             rule(fitting, wanted)
+    fitting.explain_kinds()
     return fitting.space(is_done=True)
 
 
@@ -295,19 +302,31 @@ def _situation(
         with_neighbours=float(
             size.documents[size.documents > 1].sum() / max(1, size.documents.sum())
         ),
+        search_s=_search_seconds(space),
+        at_once=plan.concurrent,
     )
+
+
+def _search_seconds(space: SearchSpace) -> float | None:
+    """Return the seconds of all training on the clock; None without a limit on time."""
+    return min(_clock_limits(space).values(), default=None)
+
+
+def _clock_limits(space: SearchSpace) -> dict[str, float]:
+    """Return the seconds on the clock in which trials train, by the name of the limit."""
+    budget = space.cost.for_sweep(datetime.datetime.now(datetime.UTC))
+    ends = {"time": space.limits.time_s, "deadline": budget.deadline_s}
+    return {
+        name: max(1.0, seconds - _START_S) for name, seconds in ends.items() if seconds is not None
+    }
 
 
 def _trial_seconds(
     space: SearchSpace, plan: Layout, *, num_machines: int
 ) -> tuple[float | None, str]:
     """Return the seconds that a whole trial may train, and why, in words; None without a limit on time or dollars."""
-    now = datetime.datetime.now(datetime.UTC)
-    budget = space.cost.for_sweep(now)
-    ends = {"time": space.limits.time_s, "deadline": budget.deadline_s}
-    limits = {
-        name: max(1.0, seconds - _START_S) for name, seconds in ends.items() if seconds is not None
-    }
+    budget = space.cost.for_sweep(datetime.datetime.now(datetime.UTC))
+    limits = _clock_limits(space)
     at_once = plan.concurrent
     part = part_trained(space, at_once=at_once)
     trials = space.limits.trials * part
@@ -416,6 +435,45 @@ class _Fitting:
         for place, key in list(_places(self._values, name)):
             place[key] = {"loguniform": list(_RATES)} if isinstance(place[key], dict) else _RATE
         self._reasons[name] = why
+
+    def explain_kinds(self) -> None:
+        """Say which kinds of encoders are tried in turn, and whether the trials and the time are enough for all."""
+        space = self.space()
+        name, kinds = space.evaluation.stratify_by, space.kinds
+        if name is None or not kinds:
+            return
+        why = "in turn; the best that ends of each is kept, and RUN/kinds is their weighted average"
+        if self.num_trials < len(kinds) * space.limits.seeds:
+            needed = len(kinds) * space.limits.seeds
+            why = f"{why}; trials are too few for all of them: limits.trials {needed} is enough"
+        elif self.now.search_s is not None:
+            why += self._too_little_time(space, self.now.search_s)
+        before = self._reasons.get(name)
+        self._reasons[name] = f"{why}; {before}" if before else why
+
+    def _too_little_time(self, space: SearchSpace, search_s: float) -> str:
+        """Return that a whole trial of each kind takes more than the time, and what is enough; else nothing."""
+        runs: dict[Any, list[RunConfig]] = {}
+        for params in itertools.islice(space.edges(), _MOST_RUNS):
+            runs.setdefault(space.kind_of(params), []).append(space.config(params))
+        mean_s = self._whole_trial_s([run for of_kind in runs.values() for run in of_kind])
+        if mean_s * len(runs) * _UNLIKE_KINDS < search_s * self.now.at_once:
+            return ""
+        seconds = {kind: self._whole_trial_s(of_kind) for kind, of_kind in runs.items()}
+        needed_s = max(sum(seconds.values()) / self.now.at_once, *seconds.values())
+        if needed_s <= search_s:
+            return ""
+        whole = ", ".join(f"{kind} {format_duration(one)}" for kind, one in seconds.items())
+        return (
+            f"; in {format_duration(search_s)} of training not one of each will end: a whole trial takes {whole}, "
+            f"{self.now.at_once} at a time; about {format_duration(needed_s + _START_S)} is enough"
+        )
+
+    def _whole_trial_s(self, runs: Sequence[RunConfig]) -> float:
+        """Return the mean seconds of whole trials of runs that are alike in passes and reports."""
+        of_run = self.speed(runs)
+        training = runs[0].training
+        return training.epochs * of_run.epoch_s + training.num_reports * of_run.report_s
 
     @property
     def num_trials(self) -> int:

@@ -22,7 +22,7 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from statistics import median
-from typing import Literal
+from typing import Any, Literal
 
 from raysent.sweeps.space import SearchSpace
 from raysent.sweeps.trial import BROKEN, Trial
@@ -121,7 +121,8 @@ def select_members(
     """Return the trials that may join an ensemble, best first: one of each configuration.
 
     The best trial of each value of the parameter `evaluation.stratify_by` is taken first, so that every kind of
-    encoder is a member; then the next best of all.
+    encoder is a member; then the next best of all. Where the space has kinds of which one each is kept, that is the
+    best that finished, if one did.
 
     Args:
         space: Gives the metric and `evaluation`.
@@ -139,13 +140,33 @@ def select_members(
     candidates = list(by_configuration.values())
     by_stratum: dict[str, Trial] = {}
     if space.evaluation.stratify_by is not None:
-        for trial in candidates:
+        for trial in _by_end(candidates) if space.kinds else candidates:
             by_stratum.setdefault(repr(trial.params.get(space.evaluation.stratify_by)), trial)
     chosen = {trial.number for trial in by_stratum.values()}
     wanted = max(space.evaluation.members if num_members is None else num_members, len(chosen))
     others = [trial.number for trial in candidates if trial.number not in chosen]
     chosen.update(others[: wanted - len(chosen)])
     return [trial for trial in candidates if trial.number in chosen]
+
+
+def members_of_kinds(space: SearchSpace, members: Iterable[Trial]) -> dict[Any, Trial]:
+    """Return the trial of each kind of encoder that is kept, by kind, in the space's order; see `SearchSpace.kinds`.
+
+    Args:
+        space: Gives the kinds.
+        members: What `select_members` returned, best first.
+    """
+    ordered = _by_end(members)
+    kept = {
+        kind: next((trial for trial in ordered if space.kind_of(trial.params) == kind), None)
+        for kind in space.kinds
+    }
+    return {kind: trial for kind, trial in kept.items() if trial is not None}
+
+
+def _by_end(trials: Iterable[Trial]) -> list[Trial]:
+    """Return trials, those that came to their end before the others, in their order otherwise."""
+    return sorted(trials, key=lambda trial: trial.status != "finished")
 
 
 def _configurations(results: Iterable[TrialResult]) -> list[list[TrialResult]]:

@@ -26,7 +26,7 @@ from raysent.models.backbone import Backbone
 from raysent.models.codes import AnyCode
 from raysent.models.config import check_parts
 from raysent.models.encoders import AnyEncoder, encoders_in
-from raysent.models.files import read_record
+from raysent.models.files import best_encoder, read_record
 from raysent.models.known import PRETRAINED_SCHEMES
 from raysent.models.objectives import (
     OBJECTIVES,
@@ -148,8 +148,9 @@ class RunConfig(StrictModel):
         vocabulary: Settings of the words that have an id.
         encoder: The first tower; without a `type`, settings that differ from those of `initial`.
         second_encoder: The second tower, for objectives that train two; None for the settings of the first.
-        initial: Folder of a trained model whose words and encoders the run starts with; `encoder`, `second_encoder` and
-            `postprocessing` default to those of that model.
+        initial: Folder of a trained model whose words and encoders the run starts with, or of a sweep, whose best
+            encoder it is; `encoder`, `second_encoder` and `postprocessing` default to those of that model. On the
+            command line it takes the encoders of the space away.
         objective: The loss.
         postprocessing: How the towers' blocks become one vector.
         code: How vectors become bits; None for no code.
@@ -186,6 +187,7 @@ class RunConfig(StrictModel):
             path = split_path(name)[1]
             encoder = {"type": "pretrained", "path": path, **changed}
             return {**values, "initial": None, "encoder": encoder}
+        values = {**values, "initial": best_encoder(values["initial"])}
         model = read_record(open_folder(values["initial"])).config
         own = {
             "encoder": model.encoder,

@@ -192,11 +192,20 @@ class OptunaSampler:
         return max(4, min(10, self._space.limits.trials // 4))
 
     def _draw_planned(self, number: int, attempt: int) -> tuple[optuna.trial.Trial, Params]:
-        """Draw; the first configurations begin with `first`, then with each value of `evaluation.stratify_by`."""
-        place = number // self._space.limits.seeds
+        """Draw; the first configurations begin with `first`, then with each value of `evaluation.stratify_by`.
+
+        Where these are kinds of encoders of which one each is kept, all others have them in turn. A kind of which
+        nothing new is found gives up its turn.
+        """
+        place, kinds = number // self._space.limits.seeds, self._space.kinds
+        planned: Params = {}
         if place < len(self._first):
+            planned = self._first[place]
+        elif kinds and attempt <= MAX_ATTEMPTS // 2:
+            planned = {str(self._space.evaluation.stratify_by): kinds[place % len(kinds)]}
+        if planned:
             self._study.enqueue_trial(
-                {name: self._stored(name, value) for name, value in self._first[place].items()}
+                {name: self._stored(name, value) for name, value in planned.items()}
             )
         return self._draw(number, attempt)
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import bisect
 import math
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pydantic
 
@@ -59,6 +59,9 @@ class ASHA:
     A rung is a report index: `grace_reports` times a power of `reduction_factor`. Reports follow equal shares of a
     run's training, so trials of different batch sizes meet at a rung after the same number of sentences. Of those that
     have reached it, the best third continues (where the factor is 3).
+
+    Where the space has kinds of encoders of which one each is kept, a trial is compared with those of its kind alone:
+    the best of each kind comes to its end.
     """
 
     Config: ClassVar[type[StrictModel]] = ASHASettings
@@ -66,7 +69,8 @@ class ASHA:
     def __init__(self, space: SearchSpace, config: ASHASettings, *, seed: int = 0) -> None:  # noqa: ARG002
         self._sign = 1.0 if space.mode == "max" else -1.0
         self._factor, self._grace = config.reduction_factor, config.grace_reports
-        self._rungs: dict[int, Rung] = {}
+        self._space = space
+        self._rungs: dict[tuple[Any, int], Rung] = {}
 
     def on_report(self, trial: Trial, *, score: float) -> Decision:
         """Record a trial's score if it is at a rung, and decide; NaN never continues."""
@@ -76,12 +80,14 @@ class ASHA:
             return Decision(False, "its score is not a number")
         if self.next_rung(trial.index - 1) != trial.index:
             return CONTINUE
-        rung = self._rungs.setdefault(trial.index, Rung())
+        kind = self._space.kind_of(trial.params)
+        rung = self._rungs.setdefault((kind, trial.index), Rung())
         rung.place(trial.name, self._sign * score)
         better, kept = rung.better(trial.name), math.ceil(len(rung) / self._factor)
         if better < kept:
             return CONTINUE
-        place = f"place {better + 1} of {len(rung)} after report {trial.index}"
+        of_kind = "" if kind is None else f" {kind}"
+        place = f"place {better + 1} of {len(rung)}{of_kind} after report {trial.index}"
         return Decision(False, f"{place}; the best {kept} continue")
 
     def complete(self, trial: Trial) -> None:

@@ -163,15 +163,23 @@ FittedName = Literal[
 
 
 class PublishedModel(StrictModel):
-    """Where the published settings of a space are: a trained model of a paper's graph, see `raysent reproduce`.
+    """Where the published settings of a space are: trained models of a paper's graph, see `raysent reproduce`.
 
     Attributes:
         paper: The paper's name, such as `quick_thoughts`.
-        model: The model's name in it, such as `uni`.
+        model: The model's name in it, such as `uni`; None where each family has its own.
+        families: Value of the searched `family` -> its model; or, of an encoder with members, member -> model.
     """
 
     paper: str
-    model: str
+    model: str | None = None
+    families: dict[str, str | dict[str, str]] = pydantic.Field(default_factory=dict)
+
+    @pydantic.model_validator(mode="after")
+    def _names_models(self) -> Self:
+        if (self.model is None) != bool(self.families):
+            raise ValueError("must have either model, or families with a model each")
+        return self
 
 
 class EvaluationConfig(StrictModel):
@@ -183,6 +191,9 @@ class EvaluationConfig(StrictModel):
         members: How many of the best trials are evaluated and may join the ensemble.
         stratify_by: A searched name: the first trials have each of its values once, and the best trial of each value
             is a member before the next best trials are.
+        kinds: Whether the values of `stratify_by` are kinds of encoders that belong together in one ensemble. Then
+            configurations have each of them in turn, a trial is stopped early for others of its kind alone, and the
+            best finished trial of each is combined in `RUN/kinds`, weighted by validation.
         baselines: Whether what the best trial should beat is scored too: TF-IDF, its mean word vectors, itself at its
             start, and random word vectors.
         prefer: Of what is within one standard error of the best on a task, take the fastest or the smallest; by default
@@ -199,6 +210,7 @@ class EvaluationConfig(StrictModel):
     tasks: list[str] | None = None
     members: int = pydantic.Field(default=6, ge=1)
     stratify_by: str | None = None
+    kinds: bool = False
     baselines: bool = True
     prefer: Literal["speed", "size"] | None = None
     pretrained: Annotated[list[str] | None, pydantic.BeforeValidator(_split)] = None

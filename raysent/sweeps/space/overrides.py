@@ -34,7 +34,8 @@ def apply_overrides(document: Document, overrides: Sequence[str | Override]) -> 
     A name of a run is set in `base` and in each family that takes it, which ends the search over it. If a whole part is
     searched, such as `encoder`, a value inside it ends the search over that part: the part is that of `base`. A name of
     encoders that the file has under `fit` is set where it is fitted: in both, in members and in searched ones.
-    ``search.NAME={choice: [a, b]}`` searches a name instead, or leaves out the other labels of a choice there.
+    ``search.NAME={choice: [a, b]}`` searches a name instead, or leaves out the other labels of a choice there;
+    ``search.NAME=null`` searches it no more.
 
     Raises:
         ConfigError: If a name reaches inside a single value, or inside a part that another option searches.
@@ -45,9 +46,13 @@ def apply_overrides(document: Document, overrides: Sequence[str | Override]) -> 
         Override(*parse_override(one), f"--set {one}") if isinstance(one, str) else one
         for one in overrides
     ]
+    _leave_encoders_to_start(document.values, [one.name for one in all_given])
     for override in all_given:
         if override.name.startswith("search."):
             values, searched = document.values, override.name.removeprefix("search.")
+            if override.value is None:
+                _end_searches(values, searched, with_parts=False)
+                continue
             if isinstance(
                 values.setdefault("search", {}), dict
             ):  # else the check that follows says so
@@ -64,7 +69,12 @@ def apply_overrides(document: Document, overrides: Sequence[str | Override]) -> 
         names = (f"{one.name.removeprefix('search.').removeprefix('base.')}." for one in all_given)
         apart = tuple(one for one in names if not f"{of_run}.".startswith(one))
         found = _set_parts(document.values, of_run, override.value, apart, is_fitted=is_fitted)
-        if not found:
+        is_of_families = not found and _is_of_families_alone(
+            document.values, of_run, override.value
+        )
+        if is_of_families:
+            of_encoders[("base", *of_run.split("."))] = override.option
+        elif not found:
             document = document.with_overrides([override._replace(name=name)])
         of_encoders |= {("base", *one.split(".")): override.option for one in found}
         for one in found or {of_run}:
@@ -72,6 +82,55 @@ def apply_overrides(document: Document, overrides: Sequence[str | Override]) -> 
         _end_fitting(document.values, of_run)
     _check_not_lost(document.values.get("search"), document.options)
     return replace(document, options={**before, **document.options, **of_encoders})
+
+
+def _is_of_families_alone(values: dict[str, Any], name: str, value: Any) -> bool:
+    """Return whether a name of a run is a setting of some family's part, and not of the part that `base` has.
+
+    Args:
+        values: Of the space, with the value in each family that takes it.
+        name: The name, such as ``encoder.members.fixed.embedding.vectors``.
+        value: Its value.
+    """
+    part, _, inside = name.partition(".")
+    families = get_dotted(values, f"search.{FAMILY}.choice")
+    base = values.get("base")
+    if not inside or not isinstance(families, dict) or not isinstance(base, dict):
+        return False
+    taken = [run for run in families.values() if get_dotted(run, name, ...) == value]
+    if not taken or not isinstance(base.get(part), dict):
+        return False
+    changed = copy.deepcopy(base)
+    set_dotted(changed, name, value)
+    return _is_unknown(changed, name)
+
+
+def _is_unknown(run: dict[str, Any], name: str) -> bool:
+    """Return whether a run has no setting of a name that was set in it."""
+    try:
+        RunConfig.model_validate(run)
+    except pydantic.ValidationError as error:
+        errors = error.errors(include_url=False)
+        return any(
+            one["type"] == "extra_forbidden" and one["loc"][-1] in name.split(".") for one in errors
+        )
+    return False
+
+
+def _leave_encoders_to_start(values: dict[str, Any], names: Sequence[str]) -> None:
+    """Take the encoders out of `base` where an option names the model that runs start with: they are that model's.
+
+    Args:
+        values: Of the space.
+        names: What is set; an encoder that is set too stays.
+    """
+    of_run = [name.removeprefix("base.") for name in names]
+    base = values.get("base")
+    if "initial" not in of_run or not isinstance(base, dict):
+        return
+    for part in ("encoder", "second_encoder"):
+        if not any(f"{name}.".startswith(f"{part}.") for name in of_run):
+            base.pop(part, None)
 
 
 def _restricted(values: dict[str, Any], name: str, override: Override) -> Any:
@@ -177,15 +236,8 @@ def _set_parts(
                 changed, run = copy.deepcopy(whole), dict(of_base)
                 set_dotted(changed["run"], to, value)
                 lay_over(run, changed["run"])
-                try:
-                    RunConfig.model_validate(run)
-                except pydantic.ValidationError as error:
-                    errors = error.errors(include_url=False)
-                    if any(
-                        one["type"] == "extra_forbidden" and one["loc"][-1] in name.split(".")
-                        for one in errors
-                    ):
-                        continue
+                if _is_unknown(run, name):
+                    continue
                 whole = changed
                 found.add(to)
             options[label] = get_dotted(whole, at)

@@ -66,6 +66,11 @@ def parse_space(document: Document, *, name: str, is_recorded: bool = False) -> 
             stratum, space.domains
         )
         raise document.error(("evaluation", "stratify_by"), message)
+    if space.evaluation.kinds and stratum and not isinstance(space.domains[stratum], Choice):
+        raise document.error(
+            ("evaluation", "kinds"),
+            f"needs a choice in evaluation.stratify_by; {stratum} is searched between two numbers",
+        )
     is_ranked = "metric" not in space.fit  # else this is checked when the metric is chosen
     if is_ranked and _WHITENING in space.domains and space.metric not in FINISHED_METRICS:
         raise document.error(

@@ -174,6 +174,18 @@ class SearchSpace(SpaceFile):
         return METRICS[self.metric]
 
     @property
+    def kinds(self) -> list[Any]:
+        """Kinds of encoders of which one each is kept: values of `evaluation.stratify_by`; none where there is one."""
+        name = self.evaluation.stratify_by
+        domain = self.domains.get(name) if name is not None and self.evaluation.kinds else None
+        labels = list(domain.options) if isinstance(domain, Choice) else []
+        return labels if len(labels) > 1 else []
+
+    def kind_of(self, params: Mapping[str, Any]) -> Any:
+        """Return the kind of encoder that parameters draw; None where the space has no kinds."""
+        return params.get(self.evaluation.stratify_by or "") if self.kinds else None
+
+    @property
     def num_configurations(self) -> float:
         """How many configurations there are, or more, as conditions leave some out; infinite if none can be counted."""
         return math.prod(_num_values(domain) for domain in self.domains.values())
@@ -185,8 +197,13 @@ class SearchSpace(SpaceFile):
         )
 
     def restricted(self, params: Mapping[str, Any]) -> Params:
-        """Return of settings what the space can try, numbers moved into its intervals; nothing without its family."""
+        """Return of settings what the space can try, numbers moved into its intervals; nothing without its family.
+
+        Settings of a space without families are those of the only family of this one that has what they fix.
+        """
         found: Params = {}
+        if FAMILY in self.domains and FAMILY not in params:
+            params = {**params, FAMILY: self._family_of(params)}
         for name, domain in self.domains.items():
             if not self.is_active(name, found):
                 continue
@@ -199,6 +216,20 @@ class SearchSpace(SpaceFile):
             elif isinstance(value, int | float):
                 found[name] = domain.nearest(value)
         return found
+
+    def _family_of(self, params: Mapping[str, Any]) -> Any:
+        """Return the only family whose own settings are those that a space without families searched; else None."""
+        domain = self.domains[FAMILY]
+        fixed = {name: value for name, value in params.items() if name not in self.domains}
+        if not isinstance(domain, Choice) or not fixed:
+            return None
+        found = []
+        for label in domain.options:
+            first = next(one for one in self.edges() if one[FAMILY] == label)
+            run = self.config(first).model_dump()
+            if all(get_dotted(run, name) == value for name, value in fixed.items()):
+                found.append(label)
+        return found[0] if len(found) == 1 else None
 
     def first_params(self) -> Params:
         """Return the parameters at each domain's first edge."""

@@ -1,0 +1,220 @@
+"""The best model of each kind of encoder together: what is saved in `RUN/kinds`, and what each adds to the others.
+
+In: one model of each kind, and what each scored. Out: an ensemble of them in a folder of its own, in which each model
+counts by its validation score on a task, and `kinds.json` beside it. What a kind adds is the test score of all of them
+minus that of the others, whose weights are then their own; what the combination adds is that score minus the one of the
+model that is best on validation. Both are paired by row, and have intervals.
+
+Source: Logeswaran and Lee, 2018, section 4.4.2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pydantic
+
+from raysent.config import StrictModel
+from raysent.ensembles.combining import Members, ensemble_result
+from raysent.ensembles.kept import keep_record, kept
+from raysent.ensembles.methods import ENSEMBLE
+from raysent.ensembles.result import EnsembleResult, member_cost, write_result
+from raysent.ensembles.task_ensemble import score_methods
+from raysent.errors import ArtifactError, listed
+from raysent.evaluation.bootstrap import BootstrapEstimate, mean_estimate
+from raysent.evaluation.evaluate import Evaluator
+from raysent.evaluation.members import Member
+from raysent.evaluation.records import Record
+from raysent.evaluation.task import Task
+from raysent.storage import address_of, read_json, remove_folder, write_json
+from raysent.storage.layout import KINDS_FILE, KINDS_FOLDER, MEMBERS_FOLDER
+
+# The paper's rule: log-probabilities, averaged with validation scores as weights.
+METHOD = "validation"
+
+
+class KindScore(StrictModel):
+    """One kind of encoder.
+
+    Attributes:
+        kind: Its label in the search space.
+        member: The name of its model.
+        has_ended: Whether that came to its end; a model that was stopped stands in where none of its kind did.
+        validation: Its score by which it counts, in percent; the mean over tasks.
+        test: Its score on test rows, alone.
+        adds: Points of test score that all kinds together have above the others; paired.
+    """
+
+    kind: str
+    member: str
+    has_ended: bool
+    validation: float
+    test: BootstrapEstimate
+    adds: BootstrapEstimate
+
+
+class Kinds(StrictModel):
+    """One model of each kind, and all of them together.
+
+    Attributes:
+        tasks: The tasks whose mean the scores are.
+        kinds: Each kind, by falling validation score.
+        together: The test score of all of them.
+        over_best: `together` minus the score of the first kind; paired.
+        absent: Kinds that have left no model.
+    """
+
+    tasks: tuple[str, ...]
+    kinds: tuple[KindScore, ...]
+    together: BootstrapEstimate
+    over_best: BootstrapEstimate
+    absent: tuple[str, ...] = ()
+
+    @property
+    def of_tasks(self) -> str:
+        """What the scores are of, in words."""
+        return self.tasks[0] if len(self.tasks) == 1 else f"mean of {len(self.tasks)} tasks"
+
+    @property
+    def remarks(self) -> list[str]:
+        """Lines about kinds that have left no model, or none that came to its end."""
+        lines = [
+            f"no trial of {one.kind} came to its end: {one.member}, its best, stands for it as it was stopped"
+            for one in self.kinds
+            if not one.has_ended
+        ]
+        return lines + [f"no trial of {kind} has left a model" for kind in self.absent]
+
+
+def save_kinds(
+    members: Mapping[str, Member],
+    evaluator: Evaluator,
+    *,
+    run: Path,
+    tasks: Sequence[str | Task],
+    ended: Mapping[str, bool],
+    absent: Sequence[str] = (),
+) -> Kinds | None:
+    """Combine one model of each kind, and save them in a run's folder with copies of them.
+
+    Args:
+        members: Kind -> its model; fewer than two are not combined.
+        evaluator: Reads their records, or makes them.
+        run: The run's folder.
+        tasks: Tasks with a probe.
+        ended: Kind -> whether its model came to its end.
+        absent: Kinds without a model.
+
+    Returns:
+        What was saved; None where it was nothing.
+
+    Raises:
+        RaysentError: If a model cannot be read, records cannot be combined, or the folder cannot be written.
+    """
+    folder = run / KINDS_FOLDER
+    remove_folder(folder, below=run)
+    records = evaluator.records(list(members.values()), tasks)
+    by_kind = {kind: member for kind, member in members.items() if records.get(member)}
+    if len(by_kind) < 2:
+        return None
+    ranked = sorted(by_kind, key=lambda kind: -_validation(records[by_kind[kind]]))
+    chosen = {by_kind[kind]: records[by_kind[kind]] for kind in ranked}
+    keep = partial(kept, members_folder=folder / MEMBERS_FOLDER)
+    kept_members: dict[Member, Sequence[Record]] = {}
+    for member, of_member in chosen.items():
+        for record in of_member:
+            keep_record(folder, member, record)
+        kept_members[keep(member)] = of_member
+    costs = {member.name: member_cost(member, found) for member, found in chosen.items()}
+    result = ensemble_result(folder, kept_members, method=METHOD, costs=costs)
+    kinds = _kinds(result, chosen, dict(zip(ranked, chosen, strict=True)), ended)
+    kinds = kinds.model_copy(update={"absent": tuple(absent)})
+    write_json(folder / KINDS_FILE, kinds.model_dump(mode="json"))
+    write_result(folder, result)
+    return kinds
+
+
+def read_kinds(run: Path) -> Kinds | None:
+    """Return what a run's folder says of its kinds; None where it has none.
+
+    Raises:
+        ArtifactError: If the file is damaged, or of another version.
+    """
+    file = run / KINDS_FOLDER / KINDS_FILE
+    if not file.is_file():
+        return None
+    try:
+        return Kinds.model_validate(read_json(file), strict=False)
+    except pydantic.ValidationError as error:
+        where = ".".join(map(str, error.errors()[0]["loc"]))
+        raise ArtifactError(
+            f"{address_of(file)}: not of this version of raysent ({where}: {error.errors()[0]['msg']}); "
+            "resume the sweep"
+        ) from None
+
+
+def kinds_line(run: Path, kinds: Kinds) -> str:
+    """Return where one model of each kind is saved together, and what that is worth."""
+    names = listed([f"{one.kind} ({one.member})" for one in kinds.kinds])
+    score = f"{kinds.of_tasks}: {_with_interval(kinds.together)}"
+    best = kinds.kinds[0]
+    gain = f"{_signed(kinds.over_best)} above {best.kind}, the best of them on validation"
+    return f"{address_of(run / KINDS_FOLDER)}: {names}, weighted by validation; {score}, {gain}"
+
+
+def _kinds(
+    result: EnsembleResult,
+    members: Members,
+    by_kind: Mapping[str, Member],
+    ended: Mapping[str, bool],
+) -> Kinds:
+    """Return what each kind and all of them together score, and what each adds."""
+    of_tasks = dict(zip(result.tasks, zip(*members.values(), strict=True), strict=True))
+    counted = {
+        task: list(records)
+        for task, records in of_tasks.items()
+        if result.tasks[task].metric != "pearson"
+    }
+    counted = counted or {task: list(records) for task, records in of_tasks.items()}
+    together = mean_estimate([result.tasks[task].scores[ENSEMBLE].tested for task in counted])
+    scores = []
+    for place, (kind, member) in enumerate(by_kind.items()):
+        alone = [result.tasks[task].scores[member.name] for task in counted]
+        others = mean_estimate(
+            [_tested(records[:place] + records[place + 1 :]) for records in counted.values()]
+        )
+        score = KindScore(
+            kind=str(kind),
+            member=member.name,
+            has_ended=ended[kind],
+            validation=float(np.mean([one.validation for one in alone])),
+            test=mean_estimate([one.tested for one in alone]),
+            adds=together.minus(others),
+        )
+        scores.append(score)
+    return Kinds(
+        tasks=tuple(counted),
+        kinds=tuple(scores),
+        together=together,
+        over_best=together.minus(scores[0].test),
+    )
+
+
+def _tested(records: Sequence[Record]) -> BootstrapEstimate:
+    """Return the test score of models together on one task."""
+    return score_methods(records, [METHOD])[METHOD].tested
+
+
+def _validation(records: Sequence[Record]) -> float:
+    return float(np.mean([record.validation for record in records]))
+
+
+def _with_interval(estimate: BootstrapEstimate) -> str:
+    return f"{estimate.value:.1f} [{estimate.interval[0]:.1f}, {estimate.interval[1]:.1f}]"
+
+
+def _signed(estimate: BootstrapEstimate) -> str:
+    return f"{estimate.value:+.1f} [{estimate.interval[0]:+.1f}, {estimate.interval[1]:+.1f}]"
