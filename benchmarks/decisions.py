@@ -29,7 +29,8 @@ from benchmarks.common import parsed, show
 from raysent.config import parse_yaml
 from raysent.cost import Admission, Budget, Funds, Ledger, MachineType, Price
 from raysent.sweeps import RandomSampler, SweepController
-from raysent.sweeps.fleet import is_urgent, training_left_s
+from raysent.sweeps.fleet import is_urgent
+from raysent.sweeps.remaining import training_left_s
 from raysent.sweeps.space import parse_space
 
 SPACE = """

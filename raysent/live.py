@@ -30,6 +30,7 @@ from raysent.sweeps import Event
 from raysent.sweeps.fitting import fitted_settings
 from raysent.sweeps.journal import EVENTS_VARIABLE
 from raysent.sweeps.ranking import rank_trials
+from raysent.sweeps.remaining import TrialPace, reported_pace, training_left_s, whole_trial
 from raysent.sweeps.space import SearchSpace
 from raysent.sweeps.trial import ENDED, Trial, apply_event
 from raysent.training.checkpoint import LiveProgress, read_progress
@@ -403,25 +404,26 @@ class SweepView(_View):
 
     def _time_left(self) -> float | None:
         """Return the seconds that training still takes at its pace so far; None while too little is done to know it."""
-        per_trial = max((trial.num_reports for trial in self._trials.values()), default=0) or 1
-        ended = [trial for trial in self._trials.values() if trial.status in ENDED]
-        mean = sum(trial.index for trial in ended) / len(ended) if ended else per_trial
-        seconds = float(sum(trial.seconds for trial in ended))
-        done, to_do, longest = float(sum(trial.index for trial in ended)), 0.0, 0.0
-        # Running trials may continue to their end; later ones make on average as many reports as those that have ended.
-        for name, trial in self._trials.items():
-            if trial.status in ENDED:
-                continue
-            pace = self._pace(name)
-            reached, took_s = float(trial.index), float(trial.seconds)
-            if pace is not None:
-                reached, took_s = max(reached, pace.part * per_trial), max(took_s, pace.now.seconds)
-                longest = max(longest, pace.left_s or 0.0)
-            done, seconds, to_do = done + reached, seconds + took_s, to_do + per_trial - reached
-        to_do += max(0, self._num_trials - len(self._trials)) * mean
-        if done < _KNOWN_PART * per_trial * self._num_trials or not seconds:
-            return None
-        return max(seconds / done * to_do / self._concurrent, longest)
+        trials = self._trials.values()
+        whole = whole_trial(trials)
+        return training_left_s(
+            trials,
+            num_to_draw=max(0, self._num_trials - len(trials)),
+            num_slots=self._concurrent,
+            pace_of=lambda trial: self._trial_pace(trial, whole),
+            least_part=_KNOWN_PART,
+        )
+
+    def _trial_pace(self, trial: Trial, whole: int) -> TrialPace:
+        """Return how far a trial is, by its reports and its heartbeats."""
+        reported, pace = reported_pace(trial), self._pace(trial.name)
+        if pace is None:
+            return reported
+        return TrialPace(
+            max(reported.reports, pace.part * whole),
+            max(reported.seconds, pace.now.seconds),
+            pace.left_s,
+        )
 
     def _render(self) -> Group:
         with self._lock:

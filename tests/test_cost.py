@@ -19,6 +19,7 @@ from raysent.cost import (
     CostConfig,
     Funds,
     Ledger,
+    PlannedWork,
     on_demand_price,
     own_price,
     parse_duration,
@@ -394,6 +395,37 @@ def test_budget_limits_dollars_an_hour():
     assert Budget(max_hourly_usd=12.0).fits_hourly(12.0)
     assert not Budget(max_hourly_usd=12.0).fits_hourly(12.1)
     assert Budget().fits_hourly(1e6)
+
+
+def test_a_trial_gets_its_share_of_each_limit():
+    """Ray's start is nobody's; one trial gets 80 % of the time at most; the money is paid for each machine."""
+    budget = Budget(limit_usd=10.0, reserve=0.1, deadline_s=1030.0, time_s=430.0)
+    work = PlannedWork(num_trials=5, part=1.0, at_once=2, num_machines=1, usd_per_hour=0.0)
+    assert budget.shares(work) == {"time": 400 / 3, "deadline": 1000 / 3}
+    stopped = PlannedWork(num_trials=10, part=0.6, at_once=4, num_machines=2, usd_per_hour=9.0)
+    assert budget.shares(stopped) == pytest.approx(
+        {"time": 400 / 1.5, "deadline": 1000 / 1.5, "budget": (3600 - 60) * 4 / 2 / 6}
+    )
+    single = PlannedWork(num_trials=1, part=1.0, at_once=1, num_machines=1, usd_per_hour=0.0)
+    assert budget.shares(single)["time"] == pytest.approx(320)
+    assert Budget().shares(work) == {}
+
+
+def test_time_ends_a_sweep_beside_money_and_deadline():
+    """A journal keeps what decisions are made by, which the time is no part of."""
+    budget = Budget(deadline_s=1000.0, window_s=100.0, time_s=500.0)
+    assert not budget.is_over(500.0)
+    assert budget.is_over(500.1)
+    assert not Budget().is_over(1e9)
+    assert budget.with_time_as_deadline().deadline_s == 600.0
+    assert (
+        Budget(deadline_s=550.0, window_s=100.0, time_s=500.0).with_time_as_deadline().deadline_s
+        == 550.0
+    )
+    assert Budget(deadline_s=550.0).with_time_as_deadline().deadline_s == 550.0
+    assert Budget(**budget.values()) == Budget(deadline_s=1000.0, window_s=100.0)
+    assert budget.may_halt
+    assert not Budget(time_s=1.0).may_halt
 
 
 def test_ledger_charges_time_of_a_failed_write_with_the_next_line():

@@ -13,13 +13,14 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from raysent import load
 from raysent.data.vocabulary import WordVectors
 from raysent.ensembles import combine, load_ensemble
 from raysent.errors import ArtifactError, ConfigError
 from raysent.evaluation.evaluate import Evaluator
 from raysent.evaluation.records import read_record
 from raysent.evaluation.task_files import OwnTask
-from raysent.models import average_of_words, load
+from raysent.models import average_of_words
 from raysent.storage import load_arrays, read_json, save_arrays, write_json
 
 WORDS = ("red", "blue", "tall", "short")

@@ -31,7 +31,7 @@ from raysent.cost import (
 from raysent.errors import ArtifactError, ConfigError
 from raysent.storage import Lines
 from raysent.sweeps.cost_tracker import CostTracker, read_ledger, spent_usd
-from raysent.sweeps.fleet import connect, is_urgent, training_left_s
+from raysent.sweeps.fleet import connect, is_urgent
 from raysent.sweeps.machines import (
     Layout,
     Machines,
@@ -41,6 +41,7 @@ from raysent.sweeps.machines import (
     within_memory,
     workers_to_come,
 )
+from raysent.sweeps.remaining import TrialPace, training_left_s
 from raysent.sweeps.space import Limits, parse_space
 from raysent.sweeps.trial import Trial
 
@@ -411,6 +412,28 @@ def test_training_left_counts_what_runs_and_what_is_to_come():
         (5 + 4 * 2) / 2 * 60
     )
     assert training_left_s(trials, num_to_draw=0, num_slots=8) == pytest.approx(5 * 60)
+
+
+def test_the_longest_trial_ends_at_its_own_pace_and_one_without_a_report_at_that_of_all():
+    """What watches a sweep knows more than reports: parts of them, and how fast a trial trains at the moment."""
+    slow, fast = _trial(0, index=5), _trial(1, index=5)
+    slow.seconds = 3000.0
+    assert training_left_s([slow, fast], num_to_draw=0, num_slots=8) == pytest.approx(3000)
+    silent = _trial(2, index=0)
+    report_s = 3300 / 10
+    assert training_left_s([slow, fast, silent], num_to_draw=0, num_slots=8) == pytest.approx(
+        10 * report_s
+    )
+    paces = {"0000": TrialPace(5.5, 3300.0, 100.0), "0001": TrialPace(5.0, 300.0, 50.0)}
+    left_s = training_left_s(
+        [slow, fast],
+        num_to_draw=0,
+        num_slots=2,
+        pace_of=lambda trial: paces[trial.name],
+        least_part=0.5,
+    )
+    assert left_s == pytest.approx(3600 / 10.5 * 9.5 / 2)
+    assert training_left_s([slow, fast], num_to_draw=9, num_slots=2, least_part=0.2) is None
 
 
 def test_fleet_is_given_the_tail_once_nothing_is_left_to_start():

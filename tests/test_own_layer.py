@@ -9,8 +9,8 @@ import torch
 from test_contrast import labels_run
 
 import raysent
-from raysent.ensembles.predictor import recorded
 from raysent.ensembles.task_ensemble import task_ensemble
+from raysent.ensembles.task_predictor import predictor_of
 from raysent.evaluation.evaluate import Evaluator
 from raysent.evaluation.members import expand
 from raysent.evaluation.own_layer import own_log_probabilities, own_result
@@ -68,7 +68,7 @@ def test_log_probabilities_equal_their_restatement_and_score_the_model(run):
     assert records[0].test == pytest.approx(100 * right.mean())
     assert task_ensemble([records[0]], method="uniform").is_learned(records[0].model)
     loaded = load(run / "run")
-    predictor = recorded(loaded)["rows"]
+    predictor = predictor_of(loaded)["rows"]
     np.testing.assert_allclose(predictor.of_members([texts[:9]])[0], expected[:9], atol=1e-5)
     np.testing.assert_allclose(
         own_log_probabilities(_LastKept(loaded), texts[:9]), expected[:9], atol=1e-5

@@ -20,7 +20,7 @@ import pandas as pd
 import pytest
 from tables import write_table
 
-from raysent import predict
+from raysent import load, predict
 from raysent.data.vocabulary import WordVectors
 from raysent.ensembles import combine
 from raysent.ensembles.ensemble import load_predicting
@@ -29,7 +29,7 @@ from raysent.errors import ArtifactError, ConfigError, DataError
 from raysent.evaluation.evaluate import Evaluator
 from raysent.evaluation.members import expand
 from raysent.evaluation.task_files import OwnTask
-from raysent.models import average_of_words, load
+from raysent.models import average_of_words
 from raysent.pipeline import predictions
 from raysent.pipeline.table_output import OutputTable, writing
 from raysent.serving.server import ServerConfig, make_application

@@ -21,6 +21,7 @@ import pytest
 from typed import RAYSENT
 
 import raysent
+from raysent.ensembles.predictor import Predictor
 from raysent.errors import ArtifactError, ConfigError
 from raysent.models.schemes.hash import HashEncoder
 from raysent.models.sentence_encoder import SentenceEncoder
@@ -222,7 +223,7 @@ def test_predictions_need_a_task() -> None:
 def test_half_a_character_of_a_request_is_escaped_in_the_error() -> None:
     """UTF-8 has no bytes for it."""
     encoder = HashEncoder(8)
-    encoder.predictors = {"MR": None}
+    encoder.predictors = Predictor(encoder, lambda: {"MR": lambda: None})
     with running(encoder) as address:
         status, body = send(address, "POST", "/v1/predict", '{"input": "a", "task": "\\ud800"}')
     assert status == 404

@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
+from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
@@ -19,6 +20,7 @@ from raysent.data.same_text import is_blank
 from raysent.ensembles.calibration import Answered, Calibration
 from raysent.ensembles.pools import LogarithmicPool
 from raysent.ensembles.predictor import Predictor
+from raysent.ensembles.task_predictor import TaskPredictor
 from raysent.errors import ConfigError
 from raysent.models.schemes.hash import HashEncoder
 from raysent.reading import parse_json
@@ -33,7 +35,7 @@ pytest.importorskip("uvicorn", reason="pip install raysent[serve]")
 CALIBRATION = Calibration(1.0, 10, (Answered(0.9, 5, 5), Answered(0.6, 10, 9)))
 
 
-class ToyPredictor(Predictor):
+class ToyPredictor(TaskPredictor):
     """Predicts `long` for texts of more than three characters, and is never surer than 0.55."""
 
     def log_probabilities(self, columns: Sequence[Sequence[str]]) -> np.ndarray:
@@ -61,12 +63,12 @@ class Predicting(HashEncoder):
     def __init__(self, *tasks: str) -> None:
         super().__init__(8)
         kinds = {task: "pair" if task.startswith("pairs") else "sentence" for task in tasks}
-        self.predictors = {
-            task: ToyPredictor(
-                (self,), (toy_record(task, kind),), LogarithmicPool(np.ones(1)), CALIBRATION
-            )
+        pool = LogarithmicPool(np.ones(1))
+        makers = {
+            task: partial(ToyPredictor, (self,), (toy_record(task, kind),), pool, CALIBRATION)
             for task, kind in kinds.items()
         }
+        self.predictors = Predictor(self, lambda: makers)
 
 
 def predict(address, body, path="/v1/predict/reviews") -> tuple[int, dict]:

@@ -16,13 +16,12 @@ import pytest
 from pyarrow import parquet
 from tables import save_dataset
 
-from raysent import label, predict
+from raysent import label, load, predict
 from raysent.data.cells import is_formula, without_formula
 from raysent.data.tables import read_table
 from raysent.ensembles import combine
 from raysent.errors import ConfigError, DataError
 from raysent.evaluation.task_files import OwnTask
-from raysent.models import load
 from raysent.pipeline.table_output import OutputTable, writing
 
 WORDS = ("red", "blue", "tall", "short", "round", "flat", "hot", "cold")

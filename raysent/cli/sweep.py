@@ -347,7 +347,7 @@ def _print_estimate(plan: SweepPlan) -> None:
         )
     elif cost.budget is not None and cost.usd_per_hour is not None:
         results.print(
-            f"- budget: {cost.for_sweep().bound_sentence(cost.usd_per_hour)}", soft_wrap=True
+            f"- budget: {plan.space.budget().bound_sentence(cost.usd_per_hour)}", soft_wrap=True
         )
 
 

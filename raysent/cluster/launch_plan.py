@@ -256,7 +256,7 @@ def plan_launch(
     """
     now = datetime.datetime.now(datetime.UTC)
     prices = Prices(space.cost)
-    budget = space.cost.for_sweep(started or now)
+    budget = space.budget(started or now)
     admission = make_admission(settings, space.cost, budget, prices, slots_of=_one_trial)
     head_usd = prices.of(settings.head).worst_usd_per_hour
     funds = Funds(

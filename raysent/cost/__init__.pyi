@@ -4,6 +4,7 @@ from .admission import Plan as Plan
 from .admission import spare as spare
 from .budget import Budget as Budget
 from .budget import Funds as Funds
+from .budget import PlannedWork as PlannedWork
 from .config import CostConfig as CostConfig
 from .config import Duration as Duration
 from .config import PositiveDuration as PositiveDuration

@@ -18,8 +18,8 @@ and stops within `SLOW_STOP_S`. Admission pays for the second and the third in a
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
-from typing import Literal
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Literal
 
 OnBudget = Literal["stop", "finish-rung"]
 
@@ -42,6 +42,11 @@ WATCH_S = 25.0
 SLOW_STOP_S = 600.0
 # A permit is valid for this many polls of its sweep, and at least this long.
 PERMIT_POLLS, MIN_PERMIT_S = 2, 30.0
+
+# Ray and the processes of the first trials start in about this time, of which no trial gets a share.
+START_S = 30.0
+# One trial may take this part of the time, so that one that starts later ends too.
+MOST_OF_TIME = 0.8
 
 
 @dataclass(frozen=True)
@@ -70,6 +75,37 @@ class Funds:
 
 
 @dataclass(frozen=True)
+class PlannedWork:
+    """The trials of a sweep, among which a budget is divided.
+
+    Attributes:
+        num_trials: Trials.
+        part: The part of one that is trained in the mean, as poor ones are stopped early; 1 where none is.
+        at_once: Trials at the same time, on all machines together.
+        num_machines: Machines.
+        usd_per_hour: What one of them costs an hour at least; 0 for your own.
+    """
+
+    num_trials: int
+    part: float
+    at_once: int
+    num_machines: int
+    usd_per_hour: float
+
+    @property
+    def num_whole_trials(self) -> float:
+        """As many whole trials take as long."""
+        return self.num_trials * self.part
+
+    @property
+    def num_rounds(self) -> float:
+        """How many whole trials follow one another."""
+        if self.part == 1:
+            return math.ceil(self.num_trials / self.at_once)
+        return self.num_whole_trials / self.at_once
+
+
+@dataclass(frozen=True)
 class Budget:
     """The limits on a sweep's spending and time.
 
@@ -81,6 +117,8 @@ class Budget:
         window_s: The longest that stopping takes: from the poll that notices to the end of the machines.
         on_budget: What happens to running trials when the budget is spent: `stop` stops them at once; `finish-rung`
             continues a trial only if the budget covers its next rung.
+        time_s: Seconds that trials may train, those of all sessions together; None for no limit. A trial that they end
+            keeps what it has learned, so no time is kept for stopping.
     """
 
     limit_usd: float | None = None
@@ -89,6 +127,30 @@ class Budget:
     reserve: float = 0.05
     window_s: float = 135.0
     on_budget: OnBudget = "stop"
+    time_s: float | None = None
+
+    def values(self) -> dict[str, Any]:
+        """Return what the journal stores: what decisions are made by."""
+        return {name: value for name, value in asdict(self).items() if name != "time_s"}
+
+    @property
+    def may_halt(self) -> bool:
+        """Whether the money or the deadline may end trials between two reports."""
+        return self.limit_usd is not None or self.deadline_s is not None
+
+    def is_over(self, trained_s: float) -> bool:
+        """Return whether trials have trained for all of their time, by the seconds of all sessions."""
+        return self.time_s is not None and trained_s > self.time_s
+
+    def with_time_as_deadline(self) -> Budget:
+        """Return the budget of a sweep that trains from its start on, whose time ends it as the deadline does."""
+        if self.time_s is None:
+            return self
+        # Training stops at a limit on time, not the time of stopping machines before it.
+        ends_s = self.time_s + self.window_s
+        return replace(
+            self, deadline_s=ends_s if self.deadline_s is None else min(ends_s, self.deadline_s)
+        )
 
     @property
     def training_usd(self) -> float:
@@ -152,6 +214,25 @@ class Budget:
         if self.deadline_s is not None:
             left = min(left, max(0.0, self.deadline_s - self.window_s - funds.elapsed_s))
         return left
+
+    def clock_limits(self) -> dict[str, float]:
+        """Return the seconds on the clock in which trials train, by the limits that are set: `time`, `deadline`."""
+        ends = {"time": self.time_s, "deadline": self.deadline_s}
+        return {
+            name: max(1.0, ends_s - START_S) for name, ends_s in ends.items() if ends_s is not None
+        }
+
+    def shares(self, work: PlannedWork) -> dict[str, float]:
+        """Return for how many seconds one trial may train by each limit: `time`, `deadline` and `budget`, where set."""
+        shares = {
+            name: min(seconds / work.num_rounds, MOST_OF_TIME * seconds)
+            for name, seconds in self.clock_limits().items()
+        }
+        if self.limit_usd is not None and work.usd_per_hour:
+            paid_s = self.training_usd / work.usd_per_hour * 3600
+            machine_s = max(1.0, paid_s - START_S * work.num_machines)
+            shares["budget"] = machine_s * work.at_once / work.num_machines / work.num_whole_trials
+        return shares
 
     def fits_hourly(self, hourly_usd: float) -> bool:
         """Return whether machines that together cost `hourly_usd` an hour may run."""

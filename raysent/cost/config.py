@@ -200,9 +200,7 @@ class CostConfig(StrictModel):
             return ""
         hourly_usd = self.least_usd_per_hour
         funds = Funds(0.0, hourly_usd * self.window_s / 3600, hourly_usd, 0.0)
-        refusal = Budget(self.budget_usd, reserve=self.reserve, window_s=self.window_s).refusal(
-            funds
-        )
+        refusal = self.for_sweep().refusal(funds)
         # The first seconds cost too.
         least_usd = (funds.commitment_usd + hourly_usd * self.poll_s / 3600) / (1 - self.reserve)
         return refusal and (

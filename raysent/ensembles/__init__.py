@@ -24,7 +24,8 @@ result.py           ensemble.json, what members cost, and the front of a student
 label_curves.py     scores against the number of labels
 ensemble.py         the saved ensemble as an encoder
 fusion.py           encoders and words that rank the passages of a task together, as a saved model
-predictor.py        what predicts new rows of a task: an ensemble, or a single model by its record
+predictor.py        what predicts the tasks of a saved model, by their names
+task_predictor.py   what predicts new rows of one task: an ensemble, or a single model by its record
 """
 
 import lazy_loader

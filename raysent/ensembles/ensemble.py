@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +18,10 @@ import numpy.typing as npt
 import torch
 
 from raysent.ensembles.pools import read_combination
-from raysent.ensembles.predictor import Predictor, Predictors
+from raysent.ensembles.predictor import MakePredictors, Predictor
 from raysent.ensembles.result import EnsembleResult, read_result
 from raysent.ensembles.task_ensemble import calibration_of
+from raysent.ensembles.task_predictor import TaskPredictor, predictor_of
 from raysent.errors import ArtifactError, ConfigError, listed
 from raysent.evaluation.members import ensemble_members, load_saved
 from raysent.evaluation.records import read_record, record_folder
@@ -161,6 +162,7 @@ class Ensemble(AnswerEncoder):
         self.result = result
         self.members = tuple(members)
         self.learned_tasks = JoinedEncoders(self.own_encoders).learned_tasks
+        self.predictors: Predictor = Predictor(self, self._makers)
 
     def __repr__(self) -> str:
         """Return the folder, the members and the tasks."""
@@ -183,15 +185,10 @@ class Ensemble(AnswerEncoder):
             f"it predicts {listed(self.tasks)}; to encode, name another member"
         )
 
-    @cached_property
-    def predictors(self) -> Mapping[str, Predictor]:
-        """What predicts each of the tasks that it was made on.
+    def _makers(self) -> MakePredictors:
+        return {task: partial(self._predictor, task) for task in self.result.tasks}
 
-        To look one up raises an `ArtifactError` if a member's record of the task is missing or was replaced since.
-        """
-        return Predictors(list(self.result.tasks), self._predictor)
-
-    def _predictor(self, task: str) -> Predictor:
+    def _predictor(self, task: str) -> TaskPredictor:
         found, records = self.result.tasks[task], []
         for member in self.members:
             folder = record_folder(
@@ -206,7 +203,7 @@ class Ensemble(AnswerEncoder):
         source = f"{address_of(self.folder / ENSEMBLE_FILE)}: {task}"
         combination = read_combination(found.combination, source=source)
         calibration = found.calibration or calibration_of(records, method=self.result.method)
-        return Predictor(
+        return TaskPredictor(
             tuple(member.encoder for member in self.members),
             tuple(records),
             combination,
@@ -243,11 +240,13 @@ class TaskModels(AnswerEncoder):
         """Join the models of tasks; `load_predicting` does so from a folder."""
         super().__init__(folder)
         self._models = dict(models)
+        self.predictors: Predictor = Predictor(self, self._makers)
 
-    @cached_property
-    def predictors(self) -> Mapping[str, Predictor]:
-        """What predicts each task."""
-        return Predictors(list(self._models), lambda task: self._models[task].predictors[task])
+    def _makers(self) -> MakePredictors:
+        return {
+            task: partial(predictor_of(model).__getitem__, task)
+            for task, model in self._models.items()
+        }
 
     @property
     def own_encoders(self) -> Sequence[SentenceEncoder]:

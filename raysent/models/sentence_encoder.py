@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import shlex
 from abc import ABC, abstractmethod
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from types import MappingProxyType
-from typing import Any, Literal, TypeAlias, get_args, overload
+from typing import Any, Literal, Protocol, TypeAlias, get_args, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +18,6 @@ from raysent.data.labels import LabelValue
 from raysent.errors import ConfigError, DataError, RaysentError
 from raysent.kernels.devices import default_device, set_matmul_precision
 from raysent.parallel import lock_for_forks, map_in_processes
-from raysent.registry import load_point
 
 Float32 = npt.NDArray[np.float32]
 Precision = Literal["float32", "ubinary", "binary"]
@@ -35,6 +34,25 @@ _PLACING = lock_for_forks()
 _SHOWN_COLUMNS, _SHOWN_CHARACTERS = 5, 40
 
 
+class PredictsTasks(Protocol):
+    """Predicts tasks by an encoder, as `raysent.ensembles.predictor.Predictor` does; iterated, it gives their names."""
+
+    def __iter__(self) -> Iterator[str]: ...
+
+    def predict(
+        self, arguments: Sequence[Texts], *, task: str | None
+    ) -> list[LabelValue] | list[float]:
+        """Return the answers of rows; see `SentenceEncoder.predict`."""
+
+    def predict_log_probabilities(
+        self, arguments: Sequence[Texts], *, task: str | None
+    ) -> npt.NDArray[np.float64]:
+        """Return log-probabilities, float64 [rows, classes]; see `SentenceEncoder.predict`."""
+
+    def label_names(self, task: str | None = None) -> tuple[str, ...]:
+        """Return the names of a task's classes [classes]."""
+
+
 class SentenceEncoder(ABC):
     """Encodes sentences as float32 vectors, with the methods of `sentence_transformers.SentenceTransformer`.
 
@@ -47,6 +65,8 @@ class SentenceEncoder(ABC):
         default_prompt_name: The name of the one that is put where none is named; None for none.
         is_placed: Whether its device is chosen; the first `encode` of a loaded model moves it to a GPU, if any.
         adds_prompts: Whether `encode` puts them before the text; false where `encode_texts` takes a `prompt`.
+        predictors: What predicts tasks by it, which it does not know itself: `raysent.load` sets it, and a saved
+            ensemble has its own. None where nothing was loaded.
     """
 
     adds_prompts = True
@@ -56,6 +76,7 @@ class SentenceEncoder(ABC):
     learned_tasks: Mapping[str, str] = MappingProxyType({})
     prompts: Mapping[str, str] = MappingProxyType({})
     default_prompt_name: str | None = None
+    predictors: PredictsTasks | None = None
 
     @abstractmethod
     def encode_texts(self, sentences: list[str], *, batch_size: int = 512) -> Float32:
@@ -181,16 +202,10 @@ class SentenceEncoder(ABC):
         """Encode documents: `encode`, with the prompt `document`, `passage` or `corpus` where the model has one."""
         return self.encode(sentences, *args, **self._with_prompt(DOCUMENT_PROMPTS, args, options))
 
-    @cached_property
-    def predictors(self) -> Mapping[str, Any]:
-        """What predicts each task that it was evaluated on; see `raysent.ensembles.predictor`."""
-        found: Mapping[str, Any] = _predicting().recorded(self)
-        return found
-
     @property
     def tasks(self) -> list[str]:
         """The tasks that it can predict: those it was evaluated on; of an ensemble those it was made on."""
-        return list(self.predictors)
+        return list(self.predictors or ())
 
     def predict(self, *texts: Texts, task: str | None = None) -> list[LabelValue] | list[float]:
         """Return each row's most probable class; of rated pairs its score, on the scale of the task.
@@ -208,10 +223,7 @@ class SentenceEncoder(ABC):
             RaysentError: If a column is no string and no sequence of strings.
             ArtifactError: If a record that the model predicts with is missing or was replaced since.
         """
-        predictor, columns = self._split(texts, task)
-        logs = predictor.log_probabilities(columns)
-        answers: list[LabelValue] | list[float] = predictor.answers(logs)
-        return answers
+        return self._predicting().predict(texts, task=task)
 
     def predict_proba(self, *texts: Texts, task: str | None = None) -> npt.NDArray[np.float64]:
         """Return calibrated probabilities, float64 [rows, classes], in the order of `label_names`; see `predict`."""
@@ -224,9 +236,7 @@ class SentenceEncoder(ABC):
         self, *texts: Texts, task: str | None = None
     ) -> npt.NDArray[np.float64]:
         """Return log-probabilities, float64 [rows, classes]; see `predict_proba`."""
-        predictor, columns = self._split(texts, task)
-        found: npt.NDArray[np.float64] = predictor.log_probabilities(columns)
-        return found
+        return self._predicting().predict_log_probabilities(texts, task=task)
 
     def label_names(self, task: str | None = None) -> tuple[str, ...]:
         """Return the names of a task's classes [classes]; of rated pairs those of the rating levels.
@@ -234,12 +244,12 @@ class SentenceEncoder(ABC):
         Raises:
             ConfigError: If the model does not predict the task.
         """
-        names: tuple[str, ...] = _predicting().find_predictor(self, task).label_names
-        return names
+        return self._predicting().label_names(task)
 
-    def _split(self, texts: tuple[Texts, ...], task: str | None) -> tuple[Any, list[Texts]]:
-        found: tuple[Any, list[Texts]] = _predicting().split_arguments(self, texts, task)
-        return found
+    def _predicting(self) -> PredictsTasks:
+        if self.predictors is None:
+            raise no_task(self.source or type(self).__name__)
+        return self.predictors
 
     def _place(self, device: str | torch.device | None, *, is_loaded: bool = False) -> None:
         """Move the model to a device, or once to the default one if it can use a GPU and it or its whole was loaded."""
@@ -518,9 +528,19 @@ class EvaluationMetrics:
         ).update(metrics)
 
 
-def _predicting() -> Any:
-    """Return the module that finds what models predict with, and which a layer above has."""
-    return load_point("raysent.predicting", "records")
+def no_task(name: str, *, is_made_by_name: bool = False) -> ConfigError:
+    """Return the error of a model that predicts no task.
+
+    Args:
+        name: The model's name.
+        is_made_by_name: Whether its name is that of a scheme: it has no folder that could hold what predicts.
+    """
+    way = f"'raysent evaluate {shlex.quote(name)} --task FILE' fits what does"
+    if is_made_by_name:
+        way = (
+            f"'raysent ensemble {shlex.quote(name)} --task FILE -o FOLDER' makes a model that does"
+        )
+    return ConfigError(f"{name}: predicts no task; {way}")
 
 
 def _quantize(vectors: Float32, *, is_signed: bool) -> npt.NDArray[Any]:

@@ -14,7 +14,7 @@ import pandas as pd
 from raysent.data.labels import label_value
 from raysent.ensembles.ensemble import load_predicting
 from raysent.ensembles.labelling import next_rows, out_of_fold, suspicion
-from raysent.ensembles.predictor import Predictor, find_predictor
+from raysent.ensembles.task_predictor import TaskPredictor, predictor_of
 from raysent.errors import ConfigError, DataError
 from raysent.evaluation.baselines import lexical_names
 from raysent.evaluation.evaluate import Evaluator
@@ -93,7 +93,7 @@ def label(
             f"output {output}: must not exist, as someone may have edited it; name another file"
         )
     encoder = model if isinstance(model, SentenceEncoder) else load_predicting(model)
-    predictor = find_predictor(encoder, task)
+    predictor = predictor_of(encoder).find(task)
     if predictor.is_scored:
         raise ConfigError(f"{predictor.task}: must have classes to label; it has scores of pairs")
     given = read_label_table(str(table), predictor.num_columns)
@@ -124,7 +124,7 @@ def label(
     return Labelling(frame, given.texts, given.label, num_first)
 
 
-def _next(predictor: Predictor, given: LabelTable, num_rows: int) -> tuple[pd.DataFrame, int]:
+def _next(predictor: TaskPredictor, given: LabelTable, num_rows: int) -> tuple[pd.DataFrame, int]:
     columns = [given.table.texts(name, key="text") for name in given.texts]
     joined = ["\n".join(row) for row in zip(*columns, strict=True)]
     unlabelled = [
@@ -142,7 +142,7 @@ def _next(predictor: Predictor, given: LabelTable, num_rows: int) -> tuple[pd.Da
 
 
 def _suspects(
-    predictor: Predictor, given: LabelTable, num_rows: int, progress: ProgressLines
+    predictor: TaskPredictor, given: LabelTable, num_rows: int, progress: ProgressLines
 ) -> tuple[pd.DataFrame, int]:
     """Return the table with the most suspected labels first, and how many of the first have another label predicted."""
     if given.label not in given.table.columns:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
+from raysent.ensembles.predictor import MakePredictors, Predictor
 from raysent.models import load as load_model
 from raysent.models.pretrained import trust_remote_code as trusting
 from raysent.models.schemes import is_scheme_name, with_scheme
@@ -31,8 +33,21 @@ def load(path: str | Path, *, trust_remote_code: bool = False) -> SentenceEncode
     """
     with trusting(trust_remote_code):
         if is_scheme_name(with_scheme(str(path))):
-            return load_model(path)
+            return _predicting(load_model(path))
         folder = open_folder(path)
         if (folder / CODE_FILE).is_file():
             return load_code(folder)
-        return load_model(path)
+        return _predicting(load_model(path))
+
+
+def _predicting(encoder: SentenceEncoder) -> SentenceEncoder:
+    """Return an encoder with what predicts its tasks, which its records are read for once it predicts."""
+    if encoder.predictors is None:
+        encoder.predictors = Predictor(encoder, partial(_recorded, encoder))
+    return encoder
+
+
+def _recorded(encoder: SentenceEncoder) -> MakePredictors:
+    from raysent.ensembles.task_predictor import recorded  # noqa: PLC0415 - of those that predict alone
+
+    return recorded(encoder)

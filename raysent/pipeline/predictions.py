@@ -29,7 +29,7 @@ from raysent.data.text_files import batched, iterate_lines
 from raysent.data.texts import open_texts
 from raysent.ensembles.calibration import Promise
 from raysent.ensembles.ensemble import load_predicting
-from raysent.ensembles.predictor import Predictor, find_predictor
+from raysent.ensembles.task_predictor import TaskPredictor, predictor_of
 from raysent.errors import ConfigError, DataError, listed
 from raysent.evaluation.refit import row_digests
 from raysent.evaluation.targets import Float64
@@ -221,26 +221,26 @@ def _print_fitted(name: str | None, num_fitted: int, num_rows: int) -> None:
     )
 
 
-def _questions(encoder: SentenceEncoder, task: str | None) -> list[Predictor]:
-    known = encoder.predictors
-    stems = {name.rpartition(".")[0] for name in known} if task is None else {task} - set(known)
-    stem = stems.pop() if len(stems) == 1 and len(known) > 1 else ""
-    found = [
-        find_predictor(encoder, name) for name in known if stem and name.startswith(f"{stem}.")
-    ]
-    if found and all(one.label_names == ("no", "yes") for one in found):
-        return found
-    return [find_predictor(encoder, task)]
+def _questions(encoder: SentenceEncoder, task: str | None) -> list[TaskPredictor]:
+    predictor = predictor_of(encoder)
+    stems = (
+        {name.rpartition(".")[0] for name in predictor} if task is None else {task} - set(predictor)
+    )
+    stem = stems.pop() if len(stems) == 1 and len(predictor) > 1 else ""
+    questions = [predictor[name] for name in predictor if stem and name.startswith(f"{stem}.")]
+    if questions and all(question.label_names == ("no", "yes") for question in questions):
+        return questions
+    return [predictor.find(task)]
 
 
 @dataclass(frozen=True)
 class _Answerer:
-    questions: list[Predictor]
+    questions: list[TaskPredictor]
     shows_probabilities: bool
     threshold: float = 0.0
 
     @property
-    def first(self) -> Predictor:
+    def first(self) -> TaskPredictor:
         """The predictor, or the first of several labels'."""
         return self.questions[0]
 

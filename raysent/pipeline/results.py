@@ -38,8 +38,8 @@ from raysent.evaluation.records import (
 )
 from raysent.live import chance_line
 from raysent.models import SentenceModel
-from raysent.models import load as load_model
 from raysent.models.objectives import CONTEXT_METRICS
+from raysent.pipeline.loading import load
 from raysent.pipeline.pretrained import ChosenEncoders
 from raysent.redaction import without_secrets_in
 from raysent.report import write as write_page
@@ -397,7 +397,7 @@ class Sweep:
 
 
 def _sentence_model(folder: Path) -> SentenceModel:
-    loaded = load_model(folder)
+    loaded = load(folder)
     if not isinstance(loaded, SentenceModel):
         raise ArtifactError(
             f"{address_of(folder)}: must hold a trained model; it holds {type(loaded).__name__}"

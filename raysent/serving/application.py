@@ -50,6 +50,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from raysent import __version__
 from raysent.data.same_text import is_blank
+from raysent.ensembles.task_predictor import predictor_of
 from raysent.errors import ConfigError, RaysentError
 from raysent.models.sentence_encoder import SentenceEncoder, normalize_rows
 from raysent.serving.batching import Batcher, QueueFullError, Rows
@@ -247,6 +248,7 @@ class _Service:
     ) -> None:
         self._index = index
         self._encoder = encoder
+        self._predictor = predictor_of(encoder)
         self._name = name
         self.config = config
         self._created = int(time.time())
@@ -344,7 +346,7 @@ class _Service:
         """Classes and probabilities of texts, or of pairs of texts; of rated pairs their scores."""
         values = await self._bodies.read(request)
         task = request.path_params.get("task") or values.get("task")
-        predictor = read_predictor(self._encoder, task)
+        predictor = read_predictor(self._predictor, task)
         threshold = read_threshold(predictor, values)
         rows = read_rows(values, predictor, self._limits)
         logs = await self._run(request, predictor.task, rows)
@@ -372,7 +374,7 @@ class _Service:
                 results[place] = hits
             return results
         assert isinstance(kind, str)
-        return self._encoder.predictors[kind].log_probabilities(columns)
+        return self._predictor[kind].log_probabilities(columns)
 
     async def _run(self, request: Request, kind: str | SearchArguments | None, rows: Rows) -> Any:
         """Return the results of rows; the work ends with the time that it may take, or when the client is gone."""
@@ -404,7 +406,7 @@ class _Service:
         return {"blank": blank} if blank else {}
 
     def _about(self) -> dict[str, Any]:
-        predictors = self._encoder.predictors
+        predictor = self._predictor
         encodes = not self._encoder.cannot_encode
         return {
             "id": self._name,
@@ -413,16 +415,16 @@ class _Service:
             "owned_by": f"raysent {__version__}",
             "capabilities": {
                 "embeddings": encodes,
-                "predict": bool(predictors),
+                "predict": bool(predictor),
                 "search": self._index is not None,
             },
             "vectors_of": self._encoder.vectors_of,
             "dimensions": self._encoder.get_sentence_embedding_dimension() if encodes else None,
             "max_characters": self._limits.max_characters,
-            "tasks": self._encoder.tasks,
+            "tasks": list(predictor),
             "classes": {
-                task: None if predictor.is_scored else list(predictor.label_values)
-                for task, predictor in predictors.items()
+                task: None if of_task.is_scored else list(of_task.label_values)
+                for task, of_task in predictor.items()
             },
         }
 

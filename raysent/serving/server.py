@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import raysent
 from raysent.ensembles.ensemble import load_predicting
+from raysent.ensembles.task_predictor import predictor_of
 from raysent.errors import ConfigError
 from raysent.models.sentence_encoder import SentenceEncoder
 from raysent.models.vector_folder import VectorFolder
@@ -55,7 +56,7 @@ def make_application(model: str | Path | SentenceEncoder, config: ServerConfig) 
         encoder = index.encoder
     else:
         encoder = load_predicting(model) if isinstance(model, str | Path) else model
-    predictors = list(encoder.predictors.values())  # a record that is missing is said now
+    predictors = list(predictor_of(encoder).values())  # a record that is missing is said now
     if not encoder.cannot_encode:
         encoder.encode(["A sentence that prepares what the first request would wait for."])
     elif not predictors:

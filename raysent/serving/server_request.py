@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
-from raysent.ensembles.predictor import Predictor, find_predictor
+from raysent.ensembles.predictor import Predictor
+from raysent.ensembles.task_predictor import TaskPredictor
 from raysent.errors import ConfigError
 from raysent.models.sentence_encoder import SentenceEncoder
 from raysent.serving.server_json import read_body
@@ -123,7 +124,7 @@ def read_texts(values: Mapping[str, Any], limits: RowLimits) -> list[tuple[str]]
 
 
 def read_rows(
-    values: Mapping[str, Any], predictor: Predictor, limits: RowLimits
+    values: Mapping[str, Any], predictor: TaskPredictor, limits: RowLimits
 ) -> list[tuple[str, ...]]:
     """Return the rows of a request for predictions: texts, or pairs of texts where the task is of pairs."""
     if predictor.num_columns == 1:
@@ -173,15 +174,15 @@ def _checked_text(text: Any, index: int, limits: RowLimits) -> str:
     return text
 
 
-def read_predictor(encoder: SentenceEncoder, task: Any) -> Predictor:
+def read_predictor(predictor: Predictor, task: Any) -> TaskPredictor:
     """Return what predicts the task that a request names; None for the only one."""
     try:
-        return find_predictor(encoder, task)
+        return predictor.find(task)
     except ConfigError as error:
         raise HTTPException(404, str(error)) from None
 
 
-def read_threshold(predictor: Predictor, values: Mapping[str, Any]) -> float:
+def read_threshold(predictor: TaskPredictor, values: Mapping[str, Any]) -> float:
     """Return the threshold that a request asks for by a coverage or a precision; 0 without one."""
     names = ("coverage", "precision")
     asked = {name: values[name] for name in names if values.get(name) is not None}

@@ -9,6 +9,7 @@
 - `machines`, `fleet`: the machines of a sweep, how trials share them, and those that come and go
 - `trainables`, `ray_tune`: one trial on Ray, and the controller on Ray Tune
 - `record`: `sweep.json` and `trials.csv`
+- `remaining`: how long training still takes
 - `fitting`: settings chosen for the text, the machine and the time
 - `driver`: the text that trials share, the space checked against it; start and resume
 """

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from raysent.cost import Budget, CostConfig, Entry, Funds, Ledger, MachineTime, Prices, bad_entry
+from raysent.cost import CostConfig, Entry, Funds, Ledger, MachineTime, Prices, bad_entry
 from raysent.cost.merging import ALL, NODE, OpenMachines, merged
 from raysent.errors import ArtifactError, BudgetError, RaysentError
 from raysent.storage import Lines, address_of, read_json, read_json_lines, with_seal
@@ -261,7 +261,7 @@ def metered(
         yield lambda **_: None
         return
     is_over, turn = threading.Event(), threading.Lock()
-    budget = Budget(limit_usd=config.budget_usd, reserve=config.reserve)
+    budget = config.for_sweep()
     checked_s, longest_s = clock(), config.poll_s
 
     def count_up(cost_tracker: CostTracker) -> None:

@@ -9,7 +9,7 @@ import contextlib
 import shlex
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -396,33 +396,31 @@ class _Session:
         )
 
     def _search(self, cost_tracker: CostTracker, plan: Layout) -> bool:
-        limits, most_expensive = self.record.space.limits, self.prices.most_expensive
+        budget = self.record.budget
+        most_expensive = self.prices.most_expensive
         earlier_s = sum(session_lengths(read_events(self.folder)))
         self.journal.write(
             "session",
-            trials=limits.trials,
+            trials=self.record.space.limits.trials,
             concurrent=plan.concurrent,
             earlier_s=round(earlier_s, 1),
             spent_usd=round(cost_tracker.ledger.spent_usd, 6),
             usd_per_hour=most_expensive.usd_per_hour,
             price=most_expensive.source,
-            budget=asdict(self.record.budget),
+            budget=budget.values(),
         )
         begun_s = time.monotonic() - earlier_s  # time between sessions does not count
         return run_trials(
             self.controller,
             plan,
             describe=self._describe,
-            is_over=lambda: (
-                limits.time_s is not None and time.monotonic() - begun_s > limits.time_s
-            ),
+            is_over=lambda: budget.is_over(time.monotonic() - begun_s),
             cost_tracker=cost_tracker,
         )
 
     def _describe(self, trial: Trial) -> dict[str, Any]:
-        space, budget = self.record.space, self.record.budget
+        space = self.record.space
         place = trial_folder(self.folder, trial.number)
-        may_halt = budget.limit_usd is not None or budget.deadline_s is not None
         config = space.config(trial.params)
         if "seed" not in trial.params and "seed" not in space.base:
             config = config.model_copy(update={"seed": trial.seed})
@@ -433,7 +431,7 @@ class _Session:
             "folder": to_uri(place),
             "prepared": _shared_text(self.record, self.folder),
             # Where the money may end between two reports, the model of one has to be there.
-            "models_at_reports": "some" if may_halt else "none",
+            "models_at_reports": "some" if self.record.budget.may_halt else "none",
             "memory_bytes": space.limits.memory_bytes,
         }
 

@@ -17,7 +17,7 @@ import heapq
 import math
 import random
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from statistics import median
 from typing import Any
 
@@ -83,7 +83,7 @@ def estimate(
     """
     at_once = layout(space.limits, machines, num_trials=space.limits.trials).concurrent
     usd_per_hour = machines.num * space.cost.least_usd_per_hour
-    budget = _budget(space)
+    budget = space.budget(datetime.datetime.now(datetime.UTC)).with_time_as_deadline()
     played = [
         _Play(
             space,
@@ -106,18 +106,6 @@ def estimate(
             f"{at_once} trials at once, on machines of {usd_per_hour:g} usd an hour together",
             f"not included: evaluation (it has the reserve), Ray starting, a head node, interruptions; {NOT_COUNTED}",
         ),
-    )
-
-
-def _budget(space: SearchSpace) -> Budget:
-    """Return a sweep's budget, whose deadline is the earlier one of `cost.deadline` and `limits.time`."""
-    budget = space.cost.for_sweep(datetime.datetime.now(datetime.UTC))
-    if space.limits.time_s is None:
-        return budget
-    # Training stops at a limit on time, not the time of stopping machines before it.
-    ends_s = space.limits.time_s + budget.window_s
-    return replace(
-        budget, deadline_s=min(ends_s, math.inf if budget.deadline_s is None else budget.deadline_s)
     )
 
 

@@ -21,6 +21,8 @@ from pathlib import Path
 from typing import Any
 
 from raysent.config import Override, get_dotted, set_dotted
+from raysent.cost import Budget, PlannedWork
+from raysent.cost.budget import START_S
 from raysent.data.batches import largest_batch
 from raysent.errors import RaysentError
 from raysent.kernels.devices import multiplies_in_bfloat16
@@ -47,12 +49,8 @@ from raysent.training.validation import (
 # one that the time cuts ranks behind those that finished: up to so many rounds of them are planned to end.
 _PART_TRAINED = 0.6
 _FEW_ROUNDS = 2
-# Ray and the processes of the first trials start in about this time; the rest of the time is planned with, less a
-# margin for validation and for speed that differs from the measured one.
-_START_S = 30.0
+# A share of the time is planned with less a margin, for validation and for speed that differs from the measured one.
 _USED = 0.85
-# One trial may take this part of the time, so that one that starts later ends too.
-_MOST_OF_TIME = 0.8
 
 # Encoders of the order of words that read the text less often are worse than the mean of the vectors they start from.
 _PASSES_OF_ORDER = 2.0
@@ -309,49 +307,40 @@ def _situation(
 
 def _search_seconds(space: SearchSpace) -> float | None:
     """Return the seconds of all training on the clock; None without a limit on time."""
-    return min(_clock_limits(space).values(), default=None)
+    return min(_budget(space).clock_limits().values(), default=None)
 
 
-def _clock_limits(space: SearchSpace) -> dict[str, float]:
-    """Return the seconds on the clock in which trials train, by the name of the limit."""
-    budget = space.cost.for_sweep(datetime.datetime.now(datetime.UTC))
-    ends = {"time": space.limits.time_s, "deadline": budget.deadline_s}
-    return {
-        name: max(1.0, seconds - _START_S) for name, seconds in ends.items() if seconds is not None
-    }
+def _budget(space: SearchSpace) -> Budget:
+    """Return the budget of a sweep that starts now."""
+    return space.budget(datetime.datetime.now(datetime.UTC))
 
 
 def _trial_seconds(
     space: SearchSpace, plan: Layout, *, num_machines: int
 ) -> tuple[float | None, str]:
     """Return the seconds that a whole trial may train, and why, in words; None without a limit on time or dollars."""
-    budget = space.cost.for_sweep(datetime.datetime.now(datetime.UTC))
-    limits = _clock_limits(space)
-    at_once = plan.concurrent
-    part = part_trained(space, at_once=at_once)
-    trials = space.limits.trials * part
-    rounds = math.ceil(space.limits.trials / at_once) if part == 1 else trials / at_once
-    found = {
-        name: min(seconds / rounds, _MOST_OF_TIME * seconds) for name, seconds in limits.items()
-    }
-    usd_per_hour = space.cost.least_usd_per_hour
-    if budget.training_usd is not None and budget.limit_usd is not None and usd_per_hour:
-        machine_s = max(1.0, budget.training_usd / usd_per_hour * 3600 - _START_S * num_machines)
-        found["budget"] = machine_s * at_once / num_machines / trials
-    if not found:
+    work = PlannedWork(
+        num_trials=space.limits.trials,
+        part=part_trained(space, at_once=plan.concurrent),
+        at_once=plan.concurrent,
+        num_machines=num_machines,
+        usd_per_hour=space.cost.least_usd_per_hour,
+    )
+    shares = _budget(space).shares(work)
+    if not shares:
         return None, ""
-    name = min(found, key=lambda name: found[name])
+    name = min(shares, key=lambda name: shares[name])
     text = {
         "time": space.limits.time,
         "deadline": space.cost.deadline,
         "budget": space.cost.budget,
     }[name]
     several = (
-        f"{space.limits.trials} trials, {at_once} at a time"
+        f"{space.limits.trials} trials, {plan.concurrent} at a time"
         if space.limits.trials > 1
         else "one trial"
     )
-    return _USED * found[name], f"{name} {text} for {several}"
+    return _USED * shares[name], f"{name} {text} for {several}"
 
 
 class _Fitting:
@@ -466,7 +455,7 @@ class _Fitting:
         whole = ", ".join(f"{kind} {format_duration(one)}" for kind, one in seconds.items())
         return (
             f"; in {format_duration(search_s)} of training not one of each will end: a whole trial takes {whole}, "
-            f"{self.now.at_once} at a time; about {format_duration(needed_s + _START_S)} is enough"
+            f"{self.now.at_once} at a time; about {format_duration(needed_s + START_S)} is enough"
         )
 
     def _whole_trial_s(self, runs: Sequence[RunConfig]) -> float:

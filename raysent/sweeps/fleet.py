@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -16,48 +16,8 @@ from raysent.sweeps.cost_tracker import CheckBudget, CostTracker, ListMachines, 
 from raysent.sweeps.journal import Listener
 from raysent.sweeps.machines import Layout, alive_nodes
 from raysent.sweeps.record import SweepRecord
-from raysent.sweeps.trial import ENDED, Trial
+from raysent.sweeps.remaining import longest_left_s, training_left_s
 from raysent.training.ray_session import output_to_stderr, ray_session
-
-
-def training_left_s(trials: Iterable[Trial], *, num_to_draw: int, num_slots: int) -> float | None:
-    """Return the seconds that all training left takes when nothing is interrupted; None while nothing has reported.
-
-    Args:
-        trials: Those that are known.
-        num_to_draw: Trials that are still to be drawn; they fare as those that have ended, else they go to the end.
-        num_slots: Trials at once.
-    """
-    reports, seconds, whole, ended, num_ended = 0, 0.0, 0, 0, 0
-    alive: list[int] = []
-    for trial in trials:  # in one pass: it is called at every poll, with thousands of trials
-        reports += trial.index
-        seconds += trial.seconds
-        whole = max(whole, trial.num_reports)
-        if trial.status in ENDED:
-            ended += trial.index
-            num_ended += 1
-        else:
-            alive.append(trial.index)
-    if not reports:
-        return None
-    mean = ended / num_ended if num_ended else whole
-    left = [whole - index for index in alive]
-    total = (sum(left) + num_to_draw * mean) / num_slots
-    # However many run at once, the longest one has to come to its end.
-    return seconds / reports * max(total, max(left, default=0))
-
-
-def longest_left_s(trials: Iterable[Trial]) -> float:
-    """Return the seconds that training takes until the longest running trial ends; 0 while none has reported."""
-    return max(
-        (
-            one.seconds / one.index * (one.num_reports - one.index)
-            for one in trials
-            if one.status == "running" and one.index
-        ),
-        default=0.0,
-    )
 
 
 def is_urgent(budget: Budget, funds: Funds, *, left_s: float | None, boot_s: float) -> bool:

@@ -22,7 +22,7 @@ import ray
 import torch
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from raysent.cost import Budget, Prices
+from raysent.cost import Prices
 from raysent.errors import ConfigError, RaysentError
 from raysent.kernels.devices import default_device, usable_gpus
 from raysent.platforms import num_cores
@@ -494,7 +494,7 @@ def num_workers(space: SearchSpace, *, most: int, head_usd: float, each_usd: flo
 
 def _check_hourly(space: SearchSpace, hourly_usd: float) -> None:
     limit_usd = space.cost.max_hourly_usd
-    if limit_usd is not None and not Budget(max_hourly_usd=limit_usd).fits_hourly(hourly_usd):
+    if not space.budget().fits_hourly(hourly_usd):
         raise space.document.error(
             ("cost", "max_hourly"),
             f"must allow for the machines that are there; they cost {hourly_usd:.2f} usd an hour together; given "

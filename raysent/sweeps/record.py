@@ -94,9 +94,7 @@ class SweepRecord:
     @property
     def budget(self) -> Budget:
         """What the sweep may spend, its deadline counted from its start."""
-        return self.space.cost.for_sweep(
-            datetime.datetime.fromtimestamp(self.started, datetime.UTC)
-        )
+        return self.space.budget(datetime.datetime.fromtimestamp(self.started, datetime.UTC))
 
     def values(self) -> dict[str, Any]:
         """Return the values of `sweep.json`, without secrets of addresses: a run folder is copied and shared."""

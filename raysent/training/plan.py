@@ -23,6 +23,7 @@ from raysent.data.batches import (
 )
 from raysent.data.corpus import Corpus, corpus_word_vectors
 from raysent.data.vocabulary import Vocabulary
+from raysent.ensembles.task_predictor import predictor_of
 from raysent.errors import ConfigError, DataError
 from raysent.models import SentenceModel, encoder_tensors
 from raysent.models import load as load_model
@@ -99,7 +100,8 @@ def _learned_tasks(config: RunConfig, training_data: TrainingData) -> dict[str, 
     if isinstance(batches, TargetBatches) and batches.teacher is not None:
         teacher, targets = load_model(batches.teacher), read_part(training_data.targets)
         taught = {
-            task: teacher.predictors[task].records[0].row_hash for task in targets.log_probabilities
+            task: predictor_of(teacher)[task].records[0].row_hash
+            for task in targets.log_probabilities
         }
         learned = learned | dict(teacher.learned_tasks) | taught | learned
     return learned

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import copy
+import datetime
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import pydantic
 
 from raysent.config import Document, KeyPath, explain, get_dotted, set_dotted
+from raysent.cost import Budget
 from raysent.errors import ConfigError, RaysentError, did_you_mean
 from raysent.sweeps.space.limits import SpaceFile
 from raysent.training.run import RunConfig
@@ -167,6 +169,14 @@ class SearchSpace(SpaceFile):
     def setting(self, name: str) -> Any:
         """Return the value of a name of the run, such as ``corpus.path``, as `base` has it; None where it has none."""
         return get_dotted(self.base, name)
+
+    def budget(self, start: datetime.datetime | None = None) -> Budget:
+        """Return what a sweep that started at `start` may spend, in dollars and time; without it, of no deadline.
+
+        Raises:
+            ConfigError: If the deadline is not after the start.
+        """
+        return replace(self.cost.for_sweep(start), time_s=self.limits.time_s)
 
     @property
     def mode(self) -> Literal["max", "min"]:
