@@ -9,8 +9,8 @@ import torch
 from test_contrast import labels_run
 
 import raysent
+from raysent.ensembles.ensemble import predictor_of
 from raysent.ensembles.task_ensemble import task_ensemble
-from raysent.ensembles.task_predictor import predictor_of
 from raysent.evaluation.evaluate import Evaluator
 from raysent.evaluation.members import expand
 from raysent.evaluation.own_layer import own_log_probabilities, own_result

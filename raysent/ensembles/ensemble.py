@@ -21,7 +21,7 @@ from raysent.ensembles.pools import read_combination
 from raysent.ensembles.predictor import MakePredictors, Predictor
 from raysent.ensembles.result import EnsembleResult, read_result
 from raysent.ensembles.task_ensemble import calibration_of
-from raysent.ensembles.task_predictor import TaskPredictor, predictor_of
+from raysent.ensembles.task_predictor import TaskPredictor, recorded
 from raysent.errors import ArtifactError, ConfigError, listed
 from raysent.evaluation.members import ensemble_members, load_saved
 from raysent.evaluation.records import read_record, record_folder
@@ -257,6 +257,13 @@ class TaskModels(AnswerEncoder):
     def lacks_vectors(self) -> str:
         """Why it has no vectors of its own."""
         return f"{address_of(self.folder)}: cannot encode, as it has a model for each of {listed(self._models)}"
+
+
+def predictor_of(encoder: SentenceEncoder) -> Predictor:
+    """Return what predicts tasks with a model: its own, as of an ensemble, else by its records, which it then keeps."""
+    if not isinstance(encoder.predictors, Predictor):
+        encoder.predictors = Predictor(encoder, partial(recorded, encoder))
+    return encoder.predictors
 
 
 def load_predicting(name: str | Path) -> SentenceEncoder:

@@ -6,7 +6,7 @@ holds the probe, which is an ensemble of one.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -16,7 +16,6 @@ import numpy as np
 from raysent.data.labels import LabelValue, label_value
 from raysent.ensembles.calibration import Calibration, Promise
 from raysent.ensembles.pools import Combination, LogarithmicPool
-from raysent.ensembles.predictor import MakePredictors, Predictor
 from raysent.ensembles.task_ensemble import calibration_of
 from raysent.errors import ArtifactError, ConfigError
 from raysent.evaluation.members import model_folder, model_key
@@ -200,7 +199,7 @@ def _predicted(
     return record.probe.log_probabilities(features_of(encoder, columns, kind=record.kind))
 
 
-def recorded(encoder: SentenceEncoder) -> MakePredictors:
+def recorded(encoder: SentenceEncoder) -> Mapping[str, Callable[[], TaskPredictor]]:
     """Return what makes the predictors of the tasks that a single model was evaluated on, by task; none if on no task.
 
     The records are those of its own folder, then those of the sweep that it is a trial of. To make one raises an
@@ -232,13 +231,6 @@ def _of_record(encoder: SentenceEncoder, records: Path, task: str) -> TaskPredic
         LogarithmicPool(np.ones(1)),
         calibration_of([record], method="uniform"),
     )
-
-
-def predictor_of(encoder: SentenceEncoder) -> Predictor:
-    """Return what predicts tasks with a model: its own, as of an ensemble, else by its records, which it then keeps."""
-    if not isinstance(encoder.predictors, Predictor):
-        encoder.predictors = Predictor(encoder, partial(recorded, encoder))
-    return encoder.predictors
 
 
 def _record_folders(folder: Path) -> Iterator[Path]:

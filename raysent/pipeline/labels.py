@@ -12,9 +12,9 @@ import numpy as np
 import pandas as pd
 
 from raysent.data.labels import label_value
-from raysent.ensembles.ensemble import load_predicting
+from raysent.ensembles.ensemble import load_predicting, predictor_of
 from raysent.ensembles.labelling import next_rows, out_of_fold, suspicion
-from raysent.ensembles.task_predictor import TaskPredictor, predictor_of
+from raysent.ensembles.task_predictor import TaskPredictor
 from raysent.errors import ConfigError, DataError
 from raysent.evaluation.baselines import lexical_names
 from raysent.evaluation.evaluate import Evaluator

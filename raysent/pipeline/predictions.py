@@ -28,8 +28,8 @@ from raysent.data.tables import (
 from raysent.data.text_files import batched, iterate_lines
 from raysent.data.texts import open_texts
 from raysent.ensembles.calibration import Promise
-from raysent.ensembles.ensemble import load_predicting
-from raysent.ensembles.task_predictor import TaskPredictor, predictor_of
+from raysent.ensembles.ensemble import load_predicting, predictor_of
+from raysent.ensembles.task_predictor import TaskPredictor
 from raysent.errors import ConfigError, DataError, listed
 from raysent.evaluation.refit import row_digests
 from raysent.evaluation.targets import Float64

@@ -50,7 +50,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from raysent import __version__
 from raysent.data.same_text import is_blank
-from raysent.ensembles.task_predictor import predictor_of
+from raysent.ensembles.ensemble import predictor_of
 from raysent.errors import ConfigError, RaysentError
 from raysent.models.sentence_encoder import SentenceEncoder, normalize_rows
 from raysent.serving.batching import Batcher, QueueFullError, Rows

@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import raysent
-from raysent.ensembles.ensemble import load_predicting
-from raysent.ensembles.task_predictor import predictor_of
+from raysent.ensembles.ensemble import load_predicting, predictor_of
 from raysent.errors import ConfigError
 from raysent.models.sentence_encoder import SentenceEncoder
 from raysent.models.vector_folder import VectorFolder

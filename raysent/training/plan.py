@@ -23,7 +23,7 @@ from raysent.data.batches import (
 )
 from raysent.data.corpus import Corpus, corpus_word_vectors
 from raysent.data.vocabulary import Vocabulary
-from raysent.ensembles.task_predictor import predictor_of
+from raysent.ensembles.ensemble import predictor_of
 from raysent.errors import ConfigError, DataError
 from raysent.models import SentenceModel, encoder_tensors
 from raysent.models import load as load_model
