@@ -388,6 +388,11 @@ def distillation(
     return loss + lambda_tasks * np.sum(divergences) / batch if divergences else loss
 
 
+def threshold_bits(vectors, threshold):
+    """Return a bit for each number of vectors [rows, dim]: 1 where it is above the threshold (Shen et al., equation 1)."""
+    return np.array([[float(number > threshold) for number in vector] for vector in vectors])
+
+
 def hamming(first: np.ndarray, second: np.ndarray) -> np.ndarray:
     """Return how many bits differ of packed codes, uint8 [rows, bytes] and [columns, bytes]: [rows, columns]."""
     return np.unpackbits(first[:, None] ^ second[None], axis=2).sum(axis=2, dtype=np.int64)

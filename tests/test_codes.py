@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from reference import hamming
+from reference import bag, hamming, threshold_bits
 from tiny_run import tiny_run, write_corpus
 from toy_batches import ToyRead, build_context, toy_batch
 
 from raysent.data.pairs import Pairs
+from raysent.data.vocabulary import Vocabulary
 from raysent.errors import ConfigError, DataError
 from raysent.models import SentenceModel, load
 from raysent.models.codes import CODES, build_code, pack_bits, straight_through
@@ -20,6 +21,7 @@ from raysent.models.codes.autoencoder import Config as Autoencoder
 from raysent.models.codes.principal_components import Config as PrincipalComponents
 from raysent.models.codes.random_projection import Config as RandomProjection
 from raysent.models.codes.threshold import Config as Threshold
+from raysent.models.config import ModelConfig
 from raysent.models.objectives import ContextBatches, PairBatches, build_objective
 from raysent.models.objectives.reconstruction import Config as Reconstruction
 from raysent.models.objectives.reconstruction import related_auc, similarity_kept
@@ -69,6 +71,30 @@ def test_thresholds_are_those_of_paper_code_and_mean():
     code = build_code(Threshold(threshold="mean"), dim=DIM, generator=generator())
     code.fit(sample())
     torch.testing.assert_close(code(sample()), (sample() > sample().mean(dim=0)).float())
+
+
+def test_a_threshold_of_the_text_is_of_vectors_as_they_are():
+    """Equal to a restatement on sums of word vectors; of 4,096 numbers of unit length none is above 0.1."""
+    dim, threshold, words = 4096, 0.1, ["<pad>", "<unk>", "a", "dog", "barks"]
+    table = np.random.default_rng(0).normal(size=(len(words), dim)).astype(np.float32)
+    bits = {}
+    for unit_length in (False, True):
+        config = ModelConfig.model_validate(
+            {
+                "encoder": {"type": "bag", "pooling": "sum", "embedding": {"dim": dim, "vectors": "ppmi"}},
+                "postprocessing": {"unit_length": unit_length},
+                "code": {"type": "threshold", "threshold": threshold},
+                "objective": {"type": "reconstruction"},
+            }
+        )  # fmt: skip
+        model = SentenceModel.build(
+            config, Vocabulary(words), seed=0, max_length=9, word_vectors=lambda _: table
+        )
+        bits[unit_length] = model.encode(["a dog", "dog barks a"])
+    vectors = np.stack([bag(table[ids]) for ids in ([2, 3], [3, 4, 2])])
+    np.testing.assert_array_equal(bits[False], threshold_bits(vectors, threshold))
+    assert 0.4 < bits[False].mean() < 0.6
+    assert bits[True].mean() < 1e-3
 
 
 def test_random_projections_are_those_of_paper_and_code():

@@ -103,6 +103,7 @@ def examples() -> dict[str, Callable[[], SentenceModel]]:
             "second_encoder": GRU,
             "postprocessing": {"combine": "average"},
         },
+        "any length": {"encoder": GRU, "postprocessing": {"unit_length": False}},
         "whitened": {"encoder": GRU, "second_encoder": GRU, "postprocessing": {"whitening": 7}},
         "whitened code": {
             "encoder": GRU,

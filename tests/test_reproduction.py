@@ -28,7 +28,7 @@ from raysent.reproduction.making import (
     represent,
 )
 from raysent.reproduction.reported import reported_tables
-from raysent.reproduction.run import planned_run
+from raysent.reproduction.run import plan_reproduction, planned_run
 from raysent.reproduction.scores import ClaimResult, claim_result, reported_rows
 from raysent.reproduction.tasks import senteval, similarity
 from raysent.storage import read_json, read_json_lines, write_json_lines
@@ -676,6 +676,26 @@ def test_estimate_of_a_code_leaves_out_its_frozen_source():
     }["words-ae"]
     assert found.parameters == 2 * 300 * 128 + 128 + 300
     assert found.hours > 0
+
+
+def test_methods_without_training_are_not_trained():
+    """Their rows of a table cost a step each, and not 12.6 hours of a decoder that no evaluation reads."""
+    planned = {one.name: one for one in plan_reproduction("binary_codes", scale="paper")}
+    for name in ("ht", "ht-001", "ht-01", "random", "pca"):
+        assert planned[name].steps == 1
+        assert planned[name].usd < 0.01
+    assert planned["ae"].steps > 100_000
+
+
+def test_codes_of_the_published_size_read_vectors_as_they_are():
+    """As the text binarises InferSent's own; what is whitened, which is ours, has unit length before."""
+    paper = read_paper("binary_codes")
+    for name in ("ht", "ht-001", "ht-01", "random", "pca", "ae", "ae-sp"):
+        assert paper.values(name, scale="paper", data=Path())["postprocessing"] == {
+            "unit_length": False
+        }
+    white = paper.values("white-ae", scale="paper", data=Path())["postprocessing"]
+    assert white == {"unit_length": True, "whitening": 4096}
 
 
 def test_results_are_kept_after_each_table(folder: Path, monkeypatch: pytest.MonkeyPatch):

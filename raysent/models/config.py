@@ -39,6 +39,11 @@ class ModelConfig(StrictModel):
         return self
 
     @property
+    def normalizes(self) -> bool:
+        """Whether each block gets unit length."""
+        return self.postprocessing.unit_length and any(tower.is_normalized for tower in self.towers)
+
+    @property
     def encoded_dims(self) -> tuple[int, ...]:
         """Sizes of all towers' blocks as `encode` normalizes them."""
         return encoded_dims(self.towers)

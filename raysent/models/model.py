@@ -199,7 +199,7 @@ class SentenceModel(nn.Module, SentenceEncoder):
         self.postprocessing = Postprocessing(
             config.postprocessing,
             config.encoded_dims,
-            normalizes=any(tower.is_normalized for tower in config.towers),
+            normalizes=config.normalizes,
         )
         dim = self.postprocessing.dim()
         self.code = (

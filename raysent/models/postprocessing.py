@@ -1,8 +1,9 @@
 """Postprocessing: the towers' blocks -> a sentence's vector.
 
-Each block loses its first singular vector where the configuration says so, gets unit length, and all blocks are
-concatenated or averaged. That vector is whitened where the configuration says so. The first singular vector of a sample
-of vectors, which are not centred, comes from power iteration; the whitening from the eigenvectors of their covariance.
+Each block loses its first singular vector where the configuration says so, gets unit length unless it says otherwise,
+and all blocks are concatenated or averaged. That vector is whitened where the configuration says so. The first singular
+vector of a sample of vectors, which are not centred, comes from power iteration; the whitening from the eigenvectors of
+their covariance.
 
 Source: Arora et al., 2017, algorithm 1; Tang and de Sa, 2018, section 2.2; Su et al., 2021, sections 3.1 to 3.3, after
 Mu and Viswanath, 2018, algorithm 1.
@@ -103,6 +104,8 @@ class PostprocessingConfig(StrictModel):
     """Settings of postprocessing; each block gets unit length, unless its encoder is pretrained and says otherwise.
 
     Attributes:
+        unit_length: Whether it does. Without it, a code reads vectors as the encoder returns them, of which a fixed
+            threshold has a meaning: of a unit vector of 4,096 numbers next to none is above 0.1.
         remove_component: Whether each block loses its first singular vector, computed without centring from
             `num_sentences` sentences of the training text. It is stored with the model, so that a vector depends on
             its sentence only.
@@ -115,6 +118,7 @@ class PostprocessingConfig(StrictModel):
     Source: Arora et al., 2017, algorithm 1; Tang and de Sa, 2018, section 2.3; Su et al., 2021, section 3.3.
     """
 
+    unit_length: bool = True
     remove_component: bool = False
     num_sentences: int = pydantic.Field(default=10_000, ge=2)
     combine: Literal["concat", "average"] = "concat"
@@ -192,7 +196,7 @@ class Postprocessing(nn.Module):
         return nn.functional.normalize((combined - self.center) @ self.projection, dim=1)
 
     def combine(self, vectors: Tensor) -> Tensor:
-        """Return the vectors before whitening: blocks of unit length, without their components, as one vector.
+        """Return the vectors before whitening: blocks without their components, scaled, as one vector.
 
         Args:
             vectors: As for `forward`.

@@ -55,7 +55,7 @@ _ADDED = {
     ),
     "corpus": ("document_field", "language"),
     "vocabulary": ("type",),
-    "postprocessing": ("whitening",),
+    "postprocessing": ("whitening", "unit_length"),
     "validation": ("documents",),
 }
 _PACKAGES = ("torch", "numpy", "ray", "optuna")

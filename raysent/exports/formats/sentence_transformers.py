@@ -241,6 +241,6 @@ def _about(model: SentenceModel) -> dict[str, Any]:
         "has_padding": model.vocabulary.has_padding,
         "num_towers": len(model.towers),
         "num_bits": model.num_bits,
-        "normalizes": any(tower.is_normalized for tower in record.config.towers),
+        "normalizes": record.config.normalizes,
         "shared": shared,
     }

@@ -33,10 +33,11 @@ def check_model(models: Sequence[SentenceModel]) -> None:
     """
     model = models[0]
     is_bag = len(models) == 1 and model.config.encoder.type == "bag" and len(model.towers) == 1
-    if not is_bag or model.code is not None or model.postprocessing.is_fitted_to_text:
+    is_scaled = model.config.normalizes and not model.postprocessing.is_fitted_to_text
+    if not is_bag or model.code is not None or not is_scaled:
         raise ConfigError(
-            "to static: must be a bag of words of one tower without code, remove_component and whitening; "
-            "use sentence-transformers"
+            "to static: must be a bag of words of one tower, of unit length, without code, remove_component and "
+            "whitening; use sentence-transformers"
         )
 
 

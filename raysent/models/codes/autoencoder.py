@@ -6,7 +6,9 @@ m is the mean of a sample of vectors and v the root of their mean variance, so t
 rate does not depend on the size of the vectors.
 
 Source: Shen et al., 2019, sections 3.4 and 3.5.
-Differs: m, v and `sharpness`; `variant: authors` has neither, m = 0 and v = 1.
+Differs: m, v and `sharpness`; `variant: authors` has neither, m = 0 and v = 1. The gradient passes the threshold and
+the sigmoid as it is, d b / d z = 1; of a threshold of sigmoid(z) it would have that slope too. Bengio et al., 2013,
+section 3, have both.
 """
 
 from __future__ import annotations
