@@ -16,7 +16,7 @@ from raysent.data.batches import Batch, LabelBatch, LabelStream, PairStream
 from raysent.data.pairs import Pairs, PairsConfig, number_texts, read_pairs
 from raysent.data.vocabulary import PAD_WORD, UNK_WORD, Sentences, Vocabulary
 from raysent.errors import ConfigError, DataError
-from raysent.evaluation.tasks import resolve_tasks
+from raysent.evaluation.task_set import TaskSet
 from raysent.models import SentenceModel
 from raysent.models.objectives import OBJECTIVES, build_objective
 from raysent.models.objectives.contrast import Config, Objective
@@ -661,17 +661,18 @@ def test_labels_that_would_choose_are_refused(tmp_path):
 
 def test_sweep_space_takes_the_task_that_is_named(tmp_path):
     """Its labels are learned and it ranks trials; a second task, or none, is not guessed."""
-    space, task = space_of("labels"), resolve_tasks([write_task(tmp_path)])
-    named = with_labels_of(space, task, None, are_given=True)
+    space, task = space_of("labels"), TaskSet.resolve([write_task(tmp_path)])
+    named = with_labels_of(space, task)
     config = named.config(named.first_params())
-    assert config.labels.task == config.validation.downstream.tasks[0] == task[0].spec
-    assert with_labels_of(space, task, None, are_given=False) is space
-    assert with_labels_of(named, resolve_tasks(["docs-library"]), None, are_given=True) is named
+    assert config.labels.task == config.validation.downstream.tasks[0] == task.tasks[0].spec
+    assert with_labels_of(space, dataclasses.replace(task, are_named=False)) is space
+    other = TaskSet.resolve(["docs-library"])
+    assert with_labels_of(named, other) is named
     with pytest.raises(
         ConfigError,
         match=r"labels\.task: must name the task whose labels are learned; given rows, docs",
     ):
-        with_labels_of(space, [*task, *resolve_tasks(["docs-library"])], None, are_given=True)
+        with_labels_of(space, TaskSet((*task, *other)))
     with pytest.raises(
         ConfigError, match=r"labels\.task: must name the task whose training rows are learned"
     ):

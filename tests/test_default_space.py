@@ -13,7 +13,14 @@ from raysent.errors import ConfigError
 from raysent.evaluation.division import divided
 from raysent.evaluation.tasks import load_task
 from raysent.pipeline import training
-from raysent.pipeline.arguments import default_space, space_of, take_along, tasks_of, with_labels_of
+from raysent.pipeline.arguments import (
+    SpaceOptions,
+    default_space,
+    space_of,
+    take_along,
+    tasks_of,
+    with_labels_of,
+)
 from raysent.sweeps.fitting import Situation, fit_space, fitted_settings, with_vocabulary
 from raysent.sweeps.samplers import make_sampler
 from raysent.sweeps.space import find_space, parse_space, read_space
@@ -39,9 +46,10 @@ def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def _space(table: Path, **arguments):
-    return default_space(
-        **{"tasks": [str(table)], "corpus": None, "data": None, "set": None, **arguments}
-    )
+    own = {"corpus", "set", "scale", "metric", "data"} & arguments.keys()
+    options = {name: arguments.pop(name) for name in own}
+    tasks = arguments.pop("tasks", [str(table)])
+    return default_space(tasks, SpaceOptions(**options, settings=arguments))
 
 
 def test_text_is_that_of_the_rows_that_do_not_test(table, tmp_path):
@@ -109,8 +117,8 @@ def test_text_that_a_space_does_not_read_is_refused(space, read):
     with pytest.raises(
         ConfigError, match=f"corpus: must be left out with space {space}, which reads {read} alone"
     ):
-        space_of(space, corpus="books")
-    assert space_of("everything", corpus="books").name == "everything"
+        space_of(space, SpaceOptions("books"))
+    assert space_of("everything", SpaceOptions("books")).name == "everything"
 
 
 @pytest.mark.parametrize(
@@ -178,12 +186,10 @@ def test_sections_given_as_mappings_count_as_dotted_names_do(table):
 
 def test_labels_of_the_task_are_taken_where_validation_names_none(table):
     """An empty `validation.downstream` is no section."""
-    space = space_of(
-        "quick_thoughts_bow", corpus="docs", set={"labels": {}, "validation.downstream": None}
-    )
-    tasks = tasks_of(space, [str(table)], None, progress=False)
-    taken = with_labels_of(space, tasks, None, are_given=True)
-    assert taken.document.values["base"]["labels"]["task"] == str(table)
+    options = SpaceOptions("docs", {"labels": {}, "validation.downstream": None})
+    space = space_of("quick_thoughts_bow", options)
+    taken = with_labels_of(space, tasks_of(space, [str(table)], None))
+    assert taken.setting("labels.task") == str(table)
 
 
 def test_text_of_labels_is_shown_as_the_table(table):

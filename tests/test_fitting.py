@@ -15,8 +15,7 @@ from tiny_run import write_corpus
 from raysent import pipeline
 from raysent.config import Override, get_dotted, parse_yaml
 from raysent.errors import ConfigError
-from raysent.evaluation.task import PROBED
-from raysent.evaluation.tasks import resolve_tasks
+from raysent.evaluation.task_set import TaskSet
 from raysent.live import fitted_lines
 from raysent.pipeline import arguments
 from raysent.reproduction import read_paper
@@ -347,7 +346,7 @@ def test_a_metric_or_what_it_is_measured_on_that_is_set_decides(set, tasks, metr
 
 def test_published_settings_leave_the_metric_to_be_chosen():
     """A paper publishes no metric of a sweep."""
-    space = arguments.space_of("quick_thoughts", scale="paper")
+    space = arguments.space_of("quick_thoughts", arguments.SpaceOptions(scale="paper"))
     assert space.fit in ([], ["metric"])
     assert fit_space(space, DOCUMENTS, speed=None).metric == "document_accuracy"
 
@@ -355,10 +354,10 @@ def test_published_settings_leave_the_metric_to_be_chosen():
 def test_ranking_tasks_are_those_that_are_named():
     """Tasks that are merely there do not count; many tasks share the rows."""
     space = read_space(find_space("quickstart"))
-    tasks = resolve_tasks(["docs-library", "docs-neighbours"], None, scorings=PROBED)
-    assert arguments.ranking_tasks(space, tasks, None, are_given=False) is None
-    assert arguments.ranking_tasks(space, [], None, are_given=True) is None
-    named = arguments.ranking_tasks(space, tasks, None, are_given=True)
+    tasks = TaskSet.resolve(["docs-library", "docs-neighbours"])
+    assert arguments.ranking_tasks(space, replace(tasks, are_named=False)) is None
+    assert arguments.ranking_tasks(space, TaskSet()) is None
+    named = arguments.ranking_tasks(space, tasks)
     assert named == DownstreamConfig(tasks=["docs-library", "docs-neighbours"], max_rows=1000)
 
 

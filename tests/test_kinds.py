@@ -219,7 +219,7 @@ evaluation: {stratify_by: training.learning_rate, kinds: true}
 
 def test_scale_paper_has_the_published_encoder_of_each_kind():
     """The multichannel one has the two channels of the paper's, and nothing of an encoder is searched."""
-    space = arguments.space_of("quick_thoughts", scale="paper")
+    space = arguments.space_of("quick_thoughts", arguments.SpaceOptions(scale="paper"))
     configs = {params["family"]: space.config(params) for params in space.edges()}
     assert list(configs) == KINDS
     assert {configs[kind].encoder.hidden_size for kind in ("uni", "bi")} == {1200}
@@ -328,13 +328,15 @@ def test_codes_start_from_the_best_encoder_of_a_sweep(tmp_path):
     run.mkdir()
     (run / "sweep.json").write_text("{}")
     with pytest.raises(ArtifactError, match=rf"^{run}: this sweep has no best encoder yet; finish"):
-        arguments.space_of("binary", set={"initial": str(run)})
+        arguments.space_of("binary", arguments.SpaceOptions(set={"initial": str(run)}))
     fit(tiny_run(tmp_path, training__epochs=0.2, training__num_reports=1), run / "encoder")
     for named in (str(run), f"{run}/", str(run / "encoder")):
-        space = arguments.space_of("binary", set={"initial": named})
+        space = arguments.space_of("binary", arguments.SpaceOptions(set={"initial": named}))
         config = space.config(space.first_params())
         assert (config.encoder.type, config.encoder.hidden_size) == ("gru", 8)
         assert config.initial == str(run / "encoder")
         assert {"code", "code.bits", "objective.lambda_sp"} <= set(space.domains)
-    wider = arguments.space_of("binary", set={"initial": str(run), "encoder": {"dropout": 0.1}})
+    wider = arguments.space_of(
+        "binary", arguments.SpaceOptions(set={"initial": str(run), "encoder": {"dropout": 0.1}})
+    )
     assert wider.config(wider.first_params()).encoder.dropout == 0.1

@@ -530,7 +530,7 @@ def test_fusion_of_copies_can_be_moved_alone(folder, tmp_path) -> None:
 
 def test_text_of_a_sweep_without_a_corpus_is_the_passages(folder) -> None:
     """And trials are ranked by the queries of dev."""
-    space = default_space(tasks=[str(folder)], corpus=None, data=None, set=None)
+    space = default_space([str(folder)])
     config = space.config(space.first_params())
     lines = Path(str(config.corpus.path)).read_text().splitlines()
     assert {json.loads(line)["text"] for line in lines} == set(loaded(folder).passages)

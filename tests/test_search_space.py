@@ -9,8 +9,10 @@ import pytest
 from raysent.config import Override, parse_yaml, shipped_path
 from raysent.errors import ConfigError, DataError
 from raysent.sweeps.space import (
+    SETTINGS,
     Choice,
     Interval,
+    SweepSettings,
     find_space,
     parse_space,
     read_space,
@@ -405,3 +407,8 @@ def test_choice_of_one_value_twice_is_refused(values):
     text = f"search: {{training.clip: {{choice: {values}}}}}\n"
     with pytest.raises(ConfigError, match="with distinct values; given"):
         parse_space(parse_yaml(text), name="toy")
+
+
+def test_arguments_of_a_sweep_are_its_settings():
+    """Type checkers know each setting by name; the tasks have an argument of their own."""
+    assert SweepSettings.__annotations__.keys() == SETTINGS.keys() - {"tasks"}

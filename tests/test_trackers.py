@@ -220,7 +220,7 @@ def test_mlflow_writes_into_the_run_folder_whatever_its_name_is(name, tmp_path):
 
 def test_sweep_refuses_a_wrong_target_before_it_measures(monkeypatch, tmp_path):
     """The speed of the machine takes a minute to measure."""
-    monkeypatch.setattr("raysent.pipeline.sweeps.fit_to_machine", None)
+    monkeypatch.setattr("raysent.pipeline.planning.fit_to_machine", None)
     with pytest.raises(ConfigError, match="track foo:bar: unknown tracker"):
         raysent.sweep("quickstart", run=tmp_path / "run", track=["foo:bar"], progress=False)
     with pytest.raises(ConfigError, match="track foo:bar: unknown tracker"):

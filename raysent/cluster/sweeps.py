@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 from raysent.cluster import (
     Account,
@@ -44,7 +44,7 @@ from raysent.errors import ArtifactError, CloudError, ConfigError, RaysentError
 from raysent.evaluation.task import VALIDATED
 from raysent.evaluation.tasks import resolve_tasks
 from raysent.live import SweepView
-from raysent.pipeline.arguments import default_run_folder, overrides_of, space_overrides
+from raysent.pipeline.arguments import SpaceOptions, default_run_folder, overrides_of
 from raysent.pipeline.scales import SpaceScale
 from raysent.progress import messages
 from raysent.storage import open_folder
@@ -53,6 +53,7 @@ from raysent.sweeps import load_record, spent_usd
 from raysent.sweeps.lessons import lesson_overrides
 from raysent.sweeps.space import (
     SearchSpace,
+    SweepSettings,
     find_space,
     read_space,
     with_overrides,
@@ -159,7 +160,7 @@ def plan_on_cluster(  # noqa: PLR0913 - the options of the command
     keep_cluster: bool = False,
     as_json: bool = False,
     dry_run: bool = False,
-    **limits: Any,
+    **settings: Unpack[SweepSettings],
 ) -> ClusterSweep:
     """Check a sweep on an AWS cluster, and return what it launches and costs at most; nothing is launched.
 
@@ -178,7 +179,7 @@ def plan_on_cluster(  # noqa: PLR0913 - the options of the command
         keep_cluster: Do not terminate the cluster afterwards.
         as_json: Return the sweep's results as plain values, not as lines of text.
         dry_run: Whether credentials may be missing: the plan then names what could not be asked.
-        limits: As for `sweep`.
+        settings: As for `sweep`.
 
     Raises:
         RaysentError: If an argument or a file is wrong.
@@ -186,9 +187,7 @@ def plan_on_cluster(  # noqa: PLR0913 - the options of the command
     file, machines = find_space(str(space)), read_cluster(Path(cluster))
     data_dir = None if data is None else Path(data)
     run_folder = default_run_folder(file.stem) if run is None else Path(run)
-    overrides = space_overrides(
-        file, corpus=corpus, set=set, scale=scale, metric=metric, data=data, **limits
-    )
+    overrides = SpaceOptions(corpus, set, scale, metric, data, settings).overrides(file)
     # The machines have none of the folders that lessons are learnt from.
     overrides += lesson_overrides(read_space(file, overrides=overrides))
     priced, notes = price_space(file, overrides, machines)

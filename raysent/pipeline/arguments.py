@@ -10,6 +10,7 @@ import re
 import shutil
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from raysent.evaluation.division import divided
 from raysent.evaluation.members import model_folder
 from raysent.evaluation.task import PROBED, VALIDATED, RetrievalData, SimilarityData, Task, TaskData
 from raysent.evaluation.task_files import OwnTask
+from raysent.evaluation.task_set import TaskSet
 from raysent.evaluation.tasks import load_task, resolve_tasks
 from raysent.live import SweepView, is_submitted
 from raysent.models.files import read_record
@@ -65,64 +67,86 @@ def check_file(name: str, file: object) -> None:
         )
 
 
-def space_of(
-    space: Space, *, set: Mapping[str, Any] | None = None, **arguments: Any
-) -> SearchSpace:
-    """Return a checked space with what the caller sets; arguments as for `space_overrides`."""
+@dataclass(frozen=True)
+class SpaceOptions:
+    """What a caller sets in a space.
+
+    Attributes:
+        corpus: Text to train on; None for the space's own.
+        set: Dotted name -> value of the base run; also the metric.
+        scale: How the settings are chosen that the space lists under `fit`.
+        metric: What trials are ranked by: a metric, or a task; None for the space's own.
+        data: Folder of task files.
+        settings: Settings of the sections `limits`, `cost` and `evaluation` by their names alone; None sets nothing.
+    """
+
+    corpus: str | Path | None = None
+    set: Mapping[str, Any] | None = None
+    scale: SpaceScale = "auto"
+    metric: str | Task | None = None
+    data: str | Path | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The dotted names of what is set, beside the corpus and the metric that have an argument of their own."""
+        typed = [name for name, value in self.settings.items() if value is not None]
+        sections = [f"{section}.{name}" for section in ("limits", "cost") for name in typed]
+        return frozenset((*dict(dotted_values(dict(self.set or {}))), *sections))
+
+    def overrides(self, space: Path | SearchSpace) -> list[Override]:
+        """Return what is set in a space.
+
+        Raises:
+            RaysentError: If an argument is unknown, or the metric or the scale is wrong.
+        """
+        unknown = next((name for name in self.settings if name not in SETTINGS), None)
+        if unknown is not None:
+            raise ConfigError(f"{unknown}: unknown argument{did_you_mean(unknown, SETTINGS)}")
+        values = dict(self.set or {})
+        set_metric = values.pop("metric", None)
+        metric = set_metric if self.metric is None else self.metric
+        if metric is not None:
+            values = {**metric_values(metric, self.data), **values}
+        arguments = {
+            name: (f"{SETTINGS[name][0]}.{name}", value) for name, value in self.settings.items()
+        }
+        arguments["corpus"] = ("corpus.path", None if self.corpus is None else str(self.corpus))
+        overrides = overrides_of(arguments, values)
+        if self.scale == "auto":
+            return overrides
+        read = read_space(space) if isinstance(space, Path) else space
+        return [*scale_overrides(read, self.scale, data=self.data), *overrides]
+
+
+_NOTHING_SET = SpaceOptions()
+
+
+def space_of(space: Space, options: SpaceOptions = _NOTHING_SET) -> SearchSpace:
+    """Return a checked space with what the caller sets."""
     if isinstance(space, (str, Path)):
         path = find_space(str(space))
-        checked = read_space(path, overrides=space_overrides(path, set=set, **arguments))
+        checked = read_space(path, overrides=options.overrides(path))
     else:
         if not isinstance(space, SearchSpace):
             space = parse_space(
                 Document(values=dict(space), source="space"), name=str(space.get("name", "space"))
             )
-        overrides = space_overrides(space, set=set, **arguments)
+        overrides = options.overrides(space)
         checked = with_overrides(space, overrides) if overrides else space
-    configs = (
-        []
-        if arguments.get("corpus") is None
-        else [checked.config(params) for params in checked.edges()]
-    )
-    if configs and all(config.source is not config.corpus for config in configs):
-        read = "pairs" if configs[0].source is configs[0].pairs else "a task's rows"
-        raise ConfigError(
-            f"corpus: must be left out with space {checked.name}, which reads {read} alone"
-        )
+    if options.corpus is not None:
+        _check_reads_text(checked)
     return checked
 
 
-def space_overrides(
-    space: Path | SearchSpace,
-    *,
-    corpus: str | Path | None = None,
-    set: Mapping[str, Any] | None = None,
-    scale: SpaceScale = "auto",
-    metric: str | Task | None = None,
-    data: str | Path | None = None,
-    **settings: Any,
-) -> list[Override]:
-    """Return what the arguments of `sweep` set in a space.
-
-    Raises:
-        RaysentError: If an argument is unknown, or the metric or the scale is wrong.
-    """
-    unknown = next((name for name in settings if name not in SETTINGS), None)
-    if unknown is not None:
-        raise ConfigError(f"{unknown}: unknown argument{did_you_mean(unknown, SETTINGS)}")
-    values = dict(set or {})
-    metric = values.pop("metric", None) if metric is None else metric
-    values = {**({} if metric is None else metric_values(metric, data)), **values}
-    named = {name: (f"{SETTINGS[name][0]}.{name}", value) for name, value in settings.items()}
-    given = overrides_of(
-        {**named, "corpus": ("corpus.path", None if corpus is None else str(corpus))}, values
-    )
-    if scale == "auto":
-        return given
-    return [
-        *scale_overrides(read_space(space) if isinstance(space, Path) else space, scale, data=data),
-        *given,
-    ]
+def _check_reads_text(space: SearchSpace) -> None:
+    """Refuse a corpus for a space of which no run reads one."""
+    configs = [space.config(params) for params in space.edges()]
+    if configs and all(config.source is not config.corpus for config in configs):
+        read = "pairs" if configs[0].source is configs[0].pairs else "a task's rows"
+        raise ConfigError(
+            f"corpus: must be left out with space {space.name}, which reads {read} alone"
+        )
 
 
 def overrides_of(
@@ -151,80 +175,69 @@ _RANKING_ROWS, _FEWEST_ROWS = 2000, 500
 
 def tasks_of(
     space: SearchSpace,
-    tasks: Sequence[str | Task] | None,
+    names: Sequence[str | Task] | None,
     data: str | Path | None,
     *,
-    progress: bool,
-) -> list[Task]:
+    progress: bool = False,
+) -> TaskSet:
     """Return the tasks that are named, else those of the space, else all whose files are there."""
-    folder = None if data is None else Path(data)
+    chosen = space.evaluation.tasks if names is None else names
     try:
-        chosen = resolve_tasks(
-            space.evaluation.tasks if tasks is None else tasks,
-            folder,
-            scorings=VALIDATED,
-            default={"accuracy"},
-        )
+        tasks = TaskSet.resolve(chosen, data, are_named=names is not None)
     except RaysentError as error:
-        if tasks is not None or space.evaluation.tasks is None:
+        if names is not None or space.evaluation.tasks is None:
             raise
         raise space.document.error(
             ("evaluation", "tasks"), str(error).removeprefix("tasks ")
         ) from None
     if progress:
-        print_remarks(chosen)
-    return chosen
+        print_remarks(tasks)
+    return tasks
 
 
-def with_labels_of(
-    space: SearchSpace, tasks: Sequence[Task], data: str | Path | None, *, are_given: bool
-) -> SearchSpace:
-    """Return a space that learns the labels of the only task that is given, where it learns labels and names none.
+def with_labels_of(space: SearchSpace, tasks: TaskSet) -> SearchSpace:
+    """Return a space that learns the labels of the only task that is named, where it learns labels and names none.
 
     Trials are ranked by the task too, unless the space names others.
 
     Args:
         space: The space.
         tasks: The tasks that the best trials are evaluated on.
-        data: Folder of task files.
-        are_given: Whether the caller named them.
 
     Raises:
-        ConfigError: If several tasks are given.
+        ConfigError: If several tasks are named.
     """
     labels = space.setting("labels")
-    if not are_given or not isinstance(labels, dict) or labels.get("task") is not None:
+    if not tasks.are_named or not isinstance(labels, dict) or labels.get("task") is not None:
         return space
     if len(tasks) != 1:
-        names = ", ".join(task.name for task in tasks)
         raise ConfigError(
-            f"labels.task: must name the task whose labels are learned; given {names}"
+            f"labels.task: must name the task whose labels are learned; given {', '.join(tasks.names)}"
         )
-    folder = str(Path(data).resolve()) if data is not None and tasks[0].files else None
-    values: dict[str, Any] = {"base.labels.task": spec_of(tasks[0]), "base.labels.data": folder}
+    folder = str(tasks.data.resolve()) if tasks.data is not None and tasks.have_files else None
+    values: dict[str, Any] = {
+        "base.labels.task": spec_of(tasks.tasks[0]),
+        "base.labels.data": folder,
+    }
     if (space.setting("validation.downstream") or {}).get("tasks") is None:
-        ranking = ranking_tasks(space, tasks, data, are_given=True)
+        ranking = ranking_tasks(space, tasks)
         values["base.validation.downstream"] = ranking and ranking.model_dump(exclude_none=True)
     return with_overrides(space, [Override(name, value, "tasks") for name, value in values.items()])
 
 
-def ranking_tasks(
-    space: SearchSpace, tasks: Sequence[Task], data: str | Path | None, *, are_given: bool
-) -> DownstreamConfig | None:
+def ranking_tasks(space: SearchSpace, tasks: TaskSet) -> DownstreamConfig | None:
     """Return the tasks that trials are ranked by where the metric is chosen; None if none are named.
 
     Args:
         space: The space, which may name tasks too.
         tasks: The tasks that the best trials are evaluated on.
-        data: Folder of task files.
-        are_given: Whether the caller named them.
     """
-    if not tasks or not (are_given or space.evaluation.tasks is not None):
+    if not len(tasks) or not (tasks.are_named or space.evaluation.tasks is not None):
         return None
-    has_files = data is not None and any(task.files for task in tasks)
+    has_folder = tasks.data is not None and tasks.have_files
     return DownstreamConfig(
         tasks=[spec_of(task) for task in tasks],
-        data=str(Path(data).resolve()) if data is not None and has_files else None,
+        data=str(tasks.data.resolve()) if tasks.data is not None and has_folder else None,
         max_rows=max(_FEWEST_ROWS, _RANKING_ROWS // len(tasks)),
     )
 
@@ -310,21 +323,15 @@ def print_warning(line: str) -> None:
 
 
 def default_space(
-    *,
-    tasks: Sequence[str | Task] | None,
-    corpus: str | Path | None,
-    data: str | Path | None,
-    set: Mapping[str, Any] | None,
-    **arguments: Any,
+    tasks: Sequence[str | Task] | None, options: SpaceOptions = _NOTHING_SET
 ) -> SearchSpace:
     """Return the space of a sweep that is given tasks and no space, with a reason for what was chosen.
 
+    The text is by default that of the tasks' training rows, each row a document.
+
     Args:
         tasks: Tasks, as for `sweep`.
-        corpus: Text to train on; by default that of the tasks' training rows, each row a document.
-        data: Folder of task files.
-        set: As for `sweep`.
-        arguments: Other arguments of `space_of`.
+        options: What the caller sets.
 
     Raises:
         ConfigError: If no task is named, or none has rows of its own to train on.
@@ -334,71 +341,89 @@ def default_space(
         raise ConfigError(
             "space: must be given where no task is; name one, such as quick_thoughts, or a task, such as reviews.csv"
         )
-    values, reasons = dict(set or {}), {}
-    arguments = {name: value for name, value in arguments.items() if value is not None}
-    names = {
-        *dict(dotted_values(values)),
-        *(f"{part}.{name}" for part in ("limits", "cost") for name in arguments),
-    }
+    names = options.names
+    reasons: dict[str, str] = {}
     is_table_alone = False
-    if corpus is None and "corpus.path" not in names:
-        place = None if data is None else Path(data)
-        # Embedded tasks have the rows of installed packages.
-        own = [
-            one
-            for one in resolve_tasks(tasks, place, scorings=VALIDATED)
-            if one.files or isinstance(one, OwnTask)
-        ]
-        found = [
-            load_task(one, place, with_test=False) if one.scoring in PROBED else one.load(place)
-            for one in own
-        ]
-        rows = [
-            divided(one) if isinstance(one, TaskData) else one
-            for one in found
-            if not isinstance(one, SimilarityData)
-        ]
-        if not rows:
-            raise ConfigError(
-                f"corpus: must be given; {', '.join(map(str, tasks))} has no table of rows to train on"
-            )
-        is_table_alone = all(isinstance(one, TaskData) for one in rows)
+    if options.corpus is None and "corpus.path" not in names:
+        rows = _training_rows(tasks, options.data)
+        is_table_alone = all(isinstance(of_task, TaskData) for of_task in rows)
         corpus, reasons["corpus"] = _text_of(rows)
-        values = {"corpus.format": "text", **values}
+        values = {"corpus.format": "text", **(options.set or {})}
+        options = replace(options, corpus=corpus, set=values)
+    settings, limit_reasons = _default_limits(names, is_table_alone=is_table_alone)
+    typed = {name: value for name, value in options.settings.items() if value is not None}
+    options = replace(options, settings={**typed, **settings})
+    reasons |= limit_reasons
+    space = space_of(SPACE, options)
+    language = corpus_language(space.config(space.first_params()).corpus)
+    if "vocabulary.type" not in names and language != "en":
+        space = with_overrides(
+            space, [Override("base.vocabulary.type", "auto", "the text's language")]
+        )
+    has_metric = options.metric is not None or "metric" in names
+    if not has_metric or not space.limits.trials:
+        space = _named_after(space, tasks_of(space, tasks, options.data), has_metric=has_metric)
+    return with_overrides(space, [Override("fitted", reasons, "tasks")])
+
+
+def _training_rows(
+    tasks: Sequence[str | Task], data: str | Path | None
+) -> list[TaskData | RetrievalData]:
+    """Return the rows of those tasks that have their own; embedded tasks have those of installed packages.
+
+    Raises:
+        ConfigError: If none has.
+    """
+    folder = None if data is None else Path(data)
+    loaded = [
+        load_task(task, folder, with_test=False) if task.scoring in PROBED else task.load(folder)
+        for task in resolve_tasks(tasks, folder, scorings=VALIDATED)
+        if task.files or isinstance(task, OwnTask)
+    ]
+    rows = [
+        divided(of_task) if isinstance(of_task, TaskData) else of_task
+        for of_task in loaded
+        if not isinstance(of_task, SimilarityData)
+    ]
+    if not rows:
+        raise ConfigError(
+            f"corpus: must be given; {', '.join(map(str, tasks))} has no table of rows to train on"
+        )
+    return rows
+
+
+def _default_limits(
+    names: frozenset[str], *, is_table_alone: bool
+) -> tuple[dict[str, Any], dict[str, str]]:
+    """Return the limits of a sweep of tasks whose user sets none, and the reason of each by its dotted name."""
+    limits: dict[str, Any] = {}
+    reasons: dict[str, str] = {}
     if not names & {f"{section}.{name}" for section in ("limits", "cost") for name in _ENDS}:
-        arguments = {**arguments, "time": TIME}
+        limits["time"] = TIME
         reasons["limits.time"] = "for training; no other limit is given"
-    if "limits.trials" not in names and is_table_alone:
-        arguments = {**arguments, "trials": 0}
+    if "limits.trials" in names:
+        return limits, reasons
+    limits["trials"] = 0 if is_table_alone else TRIALS
+    reasons["limits.trials"] = "of all families in turn"
+    if is_table_alone:
         reasons["limits.trials"] = (
             "rows are no running text, on which encoders learn; --corpus TEXT or --trials N trains some"
         )
         if "limits.time" in reasons:
             reasons["limits.time"] = "fits of TF-IDF take half of it at most"
-    elif "limits.trials" not in names:
-        arguments = {**arguments, "trials": TRIALS}
-        reasons["limits.trials"] = "of all families in turn"
-    space = space_of(SPACE, corpus=corpus, set=values, data=data, **arguments)
-    if (
-        "vocabulary.type" not in names
-        and corpus_language(space.config(space.first_params()).corpus) != "en"
-    ):
-        space = with_overrides(
-            space, [Override("base.vocabulary.type", "auto", "the text's language")]
-        )
-    if arguments.get("metric") is None and "metric" not in names:
-        ranking = ranking_tasks(
-            space, tasks_of(space, tasks, data, progress=False), data, are_given=True
-        )
-        if ranking is not None:
-            ranked = Override(
-                "validation.downstream", ranking.model_dump(exclude_none=True), "tasks"
-            )
-            space = with_overrides(space, [ranked])
+    return limits, reasons
+
+
+def _named_after(space: SearchSpace, tasks: TaskSet, *, has_metric: bool) -> SearchSpace:
+    """Return a space that ranks trials by the tasks where no metric is set, and has a table's name without trials."""
+    overrides = []
+    ranking = None if has_metric else ranking_tasks(space, tasks)
+    if ranking is not None:
+        values = ranking.model_dump(exclude_none=True)
+        overrides.append(Override("validation.downstream", values, "tasks"))
     if not space.limits.trials:  # nothing of the space is used but how the answer is chosen
-        task = tasks_of(space, tasks, data, progress=False)[0]
-        space = with_overrides(space, [Override("name", _space_name(task.name), "tasks")])
-    return with_overrides(space, [Override("fitted", reasons, "tasks")])
+        overrides.append(Override("name", _space_name(tasks.names[0]), "tasks"))
+    return with_overrides(space, overrides) if overrides else space
 
 
 def _space_name(task: str) -> str:
@@ -408,12 +433,12 @@ def _space_name(task: str) -> str:
 
 
 def swept_space(
-    space: Space | None, *, tasks: Sequence[str | Task] | None, **arguments: Any
+    space: Space | None,
+    tasks: Sequence[str | Task] | None = None,
+    options: SpaceOptions = _NOTHING_SET,
 ) -> SearchSpace:
-    """Return the space of a sweep, whose first trials may be taught; arguments as for `default_space`."""
-    checked = (
-        default_space(tasks=tasks, **arguments) if space is None else space_of(space, **arguments)
-    )
+    """Return the space of a sweep, whose first trials may be taught; without a space that of the tasks."""
+    checked = default_space(tasks, options) if space is None else space_of(space, options)
     overrides = lesson_overrides(checked)
     return with_overrides(checked, overrides) if overrides else checked
 

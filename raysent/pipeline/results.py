@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
@@ -12,7 +12,7 @@ from typing import Any, Literal
 import optuna
 import pandas as pd
 
-from raysent.cost import bill_values
+from raysent.cost import Budget, bill_values
 from raysent.ensembles import (
     ENSEMBLE,
     Answer,
@@ -36,6 +36,7 @@ from raysent.evaluation.records import (
     mean_heading,
     read_scores,
 )
+from raysent.evaluation.task_set import TaskSet
 from raysent.live import chance_line
 from raysent.models import SentenceModel
 from raysent.models.objectives import CONTEXT_METRICS
@@ -88,30 +89,47 @@ class SweepEvaluation:
 
 @dataclass(frozen=True)
 class SweepPlan:
-    """What a sweep would do.
+    """What a sweep would do: every step takes it whole, and returns it with what the step has found.
 
     Attributes:
-        space: The search space, checked.
+        space: The search space, checked; it has the text, the metric, the limits and the prices.
         folder: The run folder.
-        tasks: Names of the tasks that the best trials will be evaluated on.
+        task_set: The tasks that the best trials will be evaluated on.
+        address: The Ray cluster; None for this machine.
+        pretrained: Which pretrained encoders take part in the answer.
         facts: What is known of `corpus` and `pool`, and the memory of the largest trial; empty without trials.
         estimate: Hours, dollars, and when each report is known; None without trials.
-        pretrained: Which pretrained encoders take part in the answer.
     """
 
     space: SearchSpace
     folder: Path
-    tasks: tuple[str, ...]
-    facts: Mapping[str, Any]
-    estimate: Estimate | None
-    pretrained: ChosenEncoders
+    task_set: TaskSet
+    address: str | None = None
+    pretrained: ChosenEncoders = field(default_factory=lambda: ChosenEncoders(()))
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    estimate: Estimate | None = None
+
+    @property
+    def tasks(self) -> tuple[str, ...]:
+        """The names of the tasks."""
+        return self.task_set.names
+
+    @property
+    def metric(self) -> str:
+        """What trials are ranked by."""
+        return self.space.metric
+
+    @property
+    def budget(self) -> Budget:
+        """What the sweep may spend; its deadline counts from its start."""
+        return self.space.budget()
 
     def values(self) -> dict[str, Any]:
         """Return the plan as plain values."""
         corpus, pool = self.facts.get("corpus", {}), self.facts.get("pool", {})
         return {
             "space": self.space.name,
-            "metric": self.space.metric,
+            "metric": self.metric,
             "trials": self.space.limits.trials,
             "time": self.space.limits.time,
             "memory_bytes": self.facts.get("memory_bytes"),
@@ -123,7 +141,7 @@ class SweepPlan:
             "chance_accuracy": chance_of(self.space.metric, pool) if pool else None,
             "tasks": list(self.tasks),
             "pretrained": list(self.pretrained.paths),
-            "budget_usd": self.space.cost.budget_usd,
+            "budget_usd": self.budget.limit_usd,
             "refused": self.space.cost.too_small or None,
             "estimate": None if self.estimate is None else self.estimate.values(),
             "fitted": fitted_values(self.space),

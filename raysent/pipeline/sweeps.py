@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import shlex
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
-from raysent.config import Override
 from raysent.ensembles import (
     DEFAULT_SIZES,
     Kinds,
@@ -31,13 +30,12 @@ from raysent.evaluation.divided import (
     divide_tasks,
     divided_tasks,
     kept_divisions,
-    save_rows,
 )
 from raysent.evaluation.evaluate import Evaluator, MapJobs
 from raysent.evaluation.members import expand as expand_names
 from raysent.evaluation.members import fault_of
 from raysent.evaluation.task import PROBED, VALIDATED, Task, TaskData
-from raysent.evaluation.tasks import find_task, resolve_tasks
+from raysent.evaluation.tasks import resolve_tasks
 from raysent.kernels.devices import chosen_device, on_device
 from raysent.live import (
     chance_line,
@@ -50,21 +48,26 @@ from raysent.live import (
 from raysent.parallel import Progress
 from raysent.pipeline.arguments import (
     Space,
+    SpaceOptions,
     overrides_of,
     print_lines,
     print_notes,
     print_warning,
-    ranking_tasks,
-    run_folder_of,
     spec_of,
-    swept_space,
-    take_along,
-    tasks_of,
     view_of,
-    with_labels_of,
 )
 from raysent.pipeline.evaluation import ClusterMap, map_jobs
-from raysent.pipeline.pretrained import choose_encoders, reading_notes, with_middle_layers
+from raysent.pipeline.planning import (
+    SweepRequest,
+    divided,
+    estimated,
+    fitted,
+    make_plan,
+    with_encoders,
+    with_named_encoders,
+    with_own_text,
+)
+from raysent.pipeline.pretrained import reading_notes, with_middle_layers
 from raysent.pipeline.results import (
     Sweep,
     SweepEvaluation,
@@ -74,17 +77,21 @@ from raysent.pipeline.results import (
 )
 from raysent.pipeline.scales import SpaceScale
 from raysent.progress import ProgressLines, messages
-from raysent.storage import address_of, holding, open_folder, path_below, remove_folder, to_uri
+from raysent.storage import (
+    Lease,
+    address_of,
+    holding,
+    open_folder,
+    path_below,
+    remove_folder,
+)
 from raysent.storage.layout import (
     BEST_FOLDER,
-    DIVISIONS_FOLDER,
     ENCODER_FOLDER,
     ENSEMBLE_FILE,
     EVALUATION_FOLDER,
     KINDS_FOLDER,
     MEMBERS_FOLDER,
-    RANKING_ROWS_FILE,
-    ROWS_SUFFIX,
     SWEEP_FILE,
     TRIALS_FOLDER,
 )
@@ -97,11 +104,9 @@ from raysent.sweeps import (
     read_sweep,
     trial_folder,
 )
-from raysent.sweeps.driver import Surroundings, check_free, prepare_space
+from raysent.sweeps.driver import Surroundings, check_free
 from raysent.sweeps.driver import resume as resume_sweep
 from raysent.sweeps.driver import start as start_sweep
-from raysent.sweeps.estimate import estimate
-from raysent.sweeps.fitting import fit_to_machine, with_possible_trials
 from raysent.sweeps.fleet import (
     EvaluationMachines,
     evaluation_machines,
@@ -110,13 +115,11 @@ from raysent.sweeps.fleet import (
     spot_prices,
 )
 from raysent.sweeps.lessons import keep_lessons
-from raysent.sweeps.machines import layout, machines_at, this_machine
+from raysent.sweeps.machines import layout, this_machine
 from raysent.sweeps.ranking import members_of_kinds, select_members
-from raysent.sweeps.space import SearchSpace, absolute_paths, with_absolute_paths, with_overrides
-from raysent.sweeps.speed import trial_time
-from raysent.sweeps.trackers import TrackingThread, check_targets
+from raysent.sweeps.space import SearchSpace, SweepSettings, absolute_paths
+from raysent.sweeps.trackers import TrackingThread
 from raysent.sweeps.trial import ENDED, Trial
-from raysent.training.validation.metrics import Downstream
 
 
 def plan(  # noqa: PLR0913 - the options of the command
@@ -132,7 +135,7 @@ def plan(  # noqa: PLR0913 - the options of the command
     address: str | None = None,
     progress: bool = True,
     track: str | Sequence[str] = (),
-    **limits: Any,
+    **settings: Unpack[SweepSettings],
 ) -> SweepPlan:
     """Check everything that a sweep needs, and return what it would do, in what time and for how many dollars.
 
@@ -150,35 +153,20 @@ def plan(  # noqa: PLR0913 - the options of the command
         address: A running Ray cluster, for which settings are chosen; by default this machine.
         progress: Whether to show progress.
         track: Trackers, which are only checked.
-        limits: `trials`, `time`, `budget` and the like.
+        settings: `trials`, `time`, `budget` and the like.
 
     Raises:
         RaysentError: As for `sweep`.
     """
-    given = {"corpus": corpus, "set": set, "metric": metric, "data": data, "scale": scale, **limits}
-    checked, folder, chosen = _checked(space, tasks, run, track, progress=progress, **given)
-    names = tuple(task.name for task in chosen)
-    pretrained = choose_encoders(
-        checked.evaluation.pretrained,
-        chosen,
-        None if data is None else Path(data),
-        say=lambda _: None,
-        may_download=False,
-    )
-    if not checked.limits.trials:
-        return SweepPlan(checked, folder, names, {}, None, pretrained)
-    there = machines_at(address, checked)
+    options = SpaceOptions(corpus, set, scale, metric, data, settings)
+    request = SweepRequest(space, options, tasks, run, address, track)
+    planned = make_plan(request, progress=progress)
+    planned = with_encoders(planned, say=lambda _: None, may_download=False)
     with ProgressLines(is_quiet=not progress) as bar:
-        named = ranking_tasks(checked, chosen, data, are_given=tasks is not None)
-        fitted = fit_to_machine(checked, tasks=named, address=address, machines=there, progress=bar)
-        checked = with_possible_trials(fitted)
-        facts = prepare_space(checked, progress=bar, is_local=True)
-        expected = estimate(
-            checked, trial_time(checked, there, address=address, progress=bar), there
-        )
-    if progress:
-        print_notes(checked.config(checked.first_params()))
-    return SweepPlan(checked, folder, names, facts, expected, pretrained)
+        planned = estimated(planned, progress=bar)
+    if progress and planned.space.limits.trials:
+        print_notes(planned.space.config(planned.space.first_params()))
+    return planned
 
 
 def sweep(  # noqa: PLR0913 - the options of the command
@@ -198,7 +186,7 @@ def sweep(  # noqa: PLR0913 - the options of the command
     listeners: Iterable[Listener] = (),
     track: str | Sequence[str] = (),
     command: Sequence[str] = (),
-    **limits: Any,
+    **settings: Unpack[SweepSettings],
 ) -> Sweep:
     """Search a space; then evaluate the best trials, combine them and write a report.
 
@@ -226,7 +214,7 @@ def sweep(  # noqa: PLR0913 - the options of the command
         track: Trackers that receive trials and reports while the sweep runs, each named as for the function `track`.
             They run in a thread of their own; what fails there is one line, and the sweep continues.
         command: The command line that asks for the sweep, for the report; none where Python does.
-        limits: Settings of the space's sections `limits`, `cost` and `evaluation` by their names alone: `trials`,
+        settings: Settings of the space's sections `limits`, `cost` and `evaluation` by their names alone: `trials`,
             `time` ("30m"), `concurrent`, `budget` ("40usd"), `deadline` ("6h") and the others of the
             configuration reference.
 
@@ -238,130 +226,123 @@ def sweep(  # noqa: PLR0913 - the options of the command
         DataError: If the corpus or a task's files cannot be used.
         ArtifactError: If the run folder is in use.
     """
-    given = {"corpus": corpus, "set": set, "metric": metric, "data": data, "scale": scale, **limits}
-    checked, folder, chosen = _checked(space, tasks, run, track, progress=progress, **given)
-    options: dict[str, Any] = {"data": None if data is None else str(Path(data).resolve())}
-    options |= {
-        "tasks": [spec_of(task) for task in chosen],
-        "names": [task.name for task in chosen],
-    }
-    if labels is None and checked.evaluation.baselines:
-        labels = DEFAULT_SIZES
-    if labels:
-        options["labels"] = parse_sizes(labels)
-    checked, encoder_lines = _with_pretrained(checked, chosen, data, progress=progress)
-    shows_plan = progress and not is_submitted()
-    names = [task.name for task in chosen]
-    where = _where(checked, address)
+    options = SpaceOptions(corpus, set, scale, metric, data, settings)
+    request = SweepRequest(space, options, tasks, run, address, track)
+    planned = make_plan(request, progress=progress)
+    evaluation = _recorded_evaluation(planned, labels)
+    planned = with_encoders(planned, say=lambda line: print_lines([line] if progress else []))
+    encoder_lines = _encoder_lines(planned)
+    planned = with_named_encoders(planned)
+    where = _where(planned.space, address)
     lines: list[str] = []
-    if shows_plan:
+    if progress and not is_submitted():
         lines = [
             *encoder_lines,
-            *plan_lines(checked, run=address_of(folder), where=where, tasks=names),
+            *plan_lines(
+                planned.space,
+                run=address_of(planned.folder),
+                where=where,
+                tasks=list(planned.tasks),
+            ),
         ]
     # A log has the plan only once the space is known to be free of mistakes, which are one line.
     if messages.is_terminal:
         print_lines(lines)
-    check_free(folder)
-    with holding(folder) as lease:
-        check_free(folder)  # another command may have begun meanwhile
-        checked = take_along(checked, folder)
-        if checked.limits.trials:
-            with ProgressLines(is_quiet=not progress) as bar:
-                named = ranking_tasks(checked, chosen, data, are_given=tasks is not None)
-                checked = with_possible_trials(
-                    fit_to_machine(checked, tasks=named, address=address, progress=bar)
-                )
-        checked = _divide(checked, folder, chosen, None if data is None else Path(data))
-        if address is not None and not is_submitted():
-            # Workers on other machines have other working folders; those of a submitted job have a copy of its own.
-            checked = with_absolute_paths(checked)
-        record = SweepRecord(checked, seed, command, address, options, device=chosen_device())
+    check_free(planned.folder)
+    with holding(planned.folder) as lease:
+        check_free(planned.folder)  # another command may have begun meanwhile
+        planned = with_own_text(planned)
+        with ProgressLines(is_quiet=not progress) as bar:
+            planned = fitted(planned, progress=bar)
+        # Workers on other machines have other working folders; those of a submitted job have a copy of its own.
+        planned = divided(planned, moves=address is not None and not is_submitted())
+        record = SweepRecord(
+            planned.space, seed, command, address, evaluation, device=chosen_device()
+        )
 
         def on_prepared(facts: Mapping[str, Any]) -> None:
-            if shows_plan:
+            if lines:
                 print_lines([] if messages.is_terminal else lines)
-                if not checked.limits.trials:
-                    return
-                print_notes(checked.config(checked.first_params()))
-                known = [ranking_line(checked), *fitted_lines(checked), size_line(checked, facts)]
-                known.append(chance_line(checked.metric, facts["pool"]))
-                print_lines([*known, "starting Ray and the processes of the first trials"])
+                _say_prepared(planned.space, facts)
 
-        with TrackingThread(checked, folder, targets=track, warn=print_warning) as tracking:
-            with _surroundings(
-                checked, folder, [tracking, *listeners], progress=progress
-            ) as around:
-                start_sweep(record, folder, replace(around, lease=lease), on_prepared=on_prepared)
-            return _evaluated(folder, progress=progress, tracking=tracking)
+        watchers = _Watchers(track, listeners, progress)
+        return _started(record, planned.folder, lease, watchers, on_prepared)
 
 
-def _checked(
-    space: Space | None,
-    tasks: Sequence[str | Task] | None,
-    run: str | Path | None,
-    track: str | Sequence[str],
-    *,
-    data: str | Path | None,
-    progress: bool,
-    **given: Any,
-) -> tuple[SearchSpace, Path, list[Task]]:
-    """Return what is swept, its folder and the tasks of its evaluation, before anything takes time."""
-    checked = with_possible_trials(swept_space(space, tasks=tasks, data=data, **given))
-    folder = run_folder_of(run, checked.name)
-    check_targets(track, checked, folder)
-    chosen = tasks_of(checked, tasks, data, progress=progress)
-    return with_labels_of(checked, chosen, data, are_given=tasks is not None), folder, chosen
+def _recorded_evaluation(
+    planned: SweepPlan, labels: str | int | Sequence[int | str] | None
+) -> dict[str, Any]:
+    """Return what `sweep.json` says of the evaluation after the search.
 
-
-def _with_pretrained(
-    space: SearchSpace, tasks: Sequence[Task], data: str | Path | None, *, progress: bool
-) -> tuple[SearchSpace, list[str]]:
-    """Return a space that names the pretrained encoders that take part, for a resume too, and lines about them."""
-    chosen = choose_encoders(
-        space.evaluation.pretrained,
-        tasks,
-        None if data is None else Path(data),
-        say=lambda line: print_lines([line] if progress else []),
-    )
-    lines = [chosen.line, *reading_notes(chosen.paths, tasks, None if data is None else Path(data))]
-    named = with_overrides(space, [Override("evaluation.pretrained", [*chosen.paths], "--with")])
-    return named, [line for line in lines if line]
-
-
-def _divide(
-    space: SearchSpace, folder: Path, tasks: Sequence[Task], data: Path | None
-) -> SearchSpace:
-    """Write the rows of a sweep's tasks into its folder, and return the space whose trials open none that test."""
-    config, values, ranking = space.config(space.first_params()), dict[str, str](), list[Task]()
-    named: dict[str, tuple[Task, Path | None]] = {spec_of(task): (task, data) for task in tasks}
-    if (by := config.validation.downstream) is not None:
-        place = None if by.data is None else Path(by.data)
-        ranking = resolve_tasks(by.tasks, place, scorings=VALIDATED, default={"accuracy"})
-        named |= {spec_of(task): (task, place) for task in ranking}
-        found = Downstream(by.model_copy(update={"rows": None})).tasks
-        rows = [one for one in found if isinstance(one, TaskData)]
-        if len(rows) == len(found):  # others have queries
-            save_rows(folder / RANKING_ROWS_FILE, rows)
-            values["validation.downstream.rows"] = RANKING_ROWS_FILE
-    if config.labels is not None and config.labels.task is not None:
-        learned = find_task(config.labels.task, scorings=PROBED)
-        named[spec_of(learned)] = (
-            learned,
-            None if config.labels.data is None else Path(config.labels.data),
-        )
-        values["labels.rows"] = f"{DIVISIONS_FOLDER}/{learned.name}{ROWS_SUFFIX}"
-    remove_folder(folder / DIVISIONS_FOLDER, below=folder)
-    ranks = {task.name for task in ranking} if space.metric == "downstream" else ()
-    divide_tasks(folder, named.values(), ranking=ranks)
-    written = {
-        name: f"{to_uri(folder)}/{file}"
-        for name, file in values.items()
-        if (folder / file).is_file()
+    Raises:
+        ConfigError: If a number of labels is wrong.
+    """
+    tasks = planned.task_set
+    values: dict[str, Any] = {
+        "data": None if tasks.data is None else str(tasks.data.resolve()),
+        "tasks": [spec_of(task) for task in tasks],
+        "names": list(tasks.names),
     }
-    return with_overrides(
-        space, [Override(f"base.{name}", file, "tasks") for name, file in written.items()]
+    if labels is None and planned.space.evaluation.baselines:
+        labels = DEFAULT_SIZES
+    if labels:
+        values["labels"] = parse_sizes(labels)
+    return values
+
+
+def _encoder_lines(planned: SweepPlan) -> list[str]:
+    """Return lines about the pretrained encoders that take part."""
+    encoders, tasks = planned.pretrained, planned.task_set
+    lines = [encoders.line, *reading_notes(encoders.paths, tasks.tasks, tasks.data)]
+    return [line for line in lines if line]
+
+
+def _say_prepared(space: SearchSpace, facts: Mapping[str, Any]) -> None:
+    """Print what is known of the text and the settings once the text is ready; nothing without trials."""
+    if not space.limits.trials:
+        return
+    print_notes(space.config(space.first_params()))
+    print_lines(
+        [
+            ranking_line(space),
+            *fitted_lines(space),
+            size_line(space, facts),
+            chance_line(space.metric, facts["pool"]),
+            "starting Ray and the processes of the first trials",
+        ]
     )
+
+
+@dataclass(frozen=True)
+class _Watchers:
+    """Who follows a sweep.
+
+    Attributes:
+        track: Trackers, as for `sweep`.
+        listeners: Called with each event of the journal.
+        progress: Whether progress is shown.
+    """
+
+    track: str | Sequence[str]
+    listeners: Iterable[Listener]
+    progress: bool
+
+
+def _started(
+    record: SweepRecord,
+    folder: Path,
+    lease: Lease,
+    watchers: _Watchers,
+    on_prepared: Callable[[Mapping[str, Any]], object],
+) -> Sweep:
+    """Start a sweep in its folder, which this process holds, and evaluate it once it has ended."""
+    space, progress = record.space, watchers.progress
+    with TrackingThread(space, folder, targets=watchers.track, warn=print_warning) as tracking:
+        with _surroundings(
+            space, folder, [tracking, *watchers.listeners], progress=progress
+        ) as around:
+            start_sweep(record, folder, replace(around, lease=lease), on_prepared=on_prepared)
+        return _evaluated(folder, progress=progress, tracking=tracking)
 
 
 def resume(

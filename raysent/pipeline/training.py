@@ -23,6 +23,7 @@ from raysent.models import SentenceModel
 from raysent.models.sentence_encoder import check_size
 from raysent.pipeline.arguments import (
     Space,
+    SpaceOptions,
     overrides_of,
     print_lines,
     print_notes,
@@ -209,7 +210,7 @@ def train_space(
     """
     progress, address = options.get("progress", True), options.get("address")
     values = {**({} if epochs is None else {"training.epochs": float(epochs)}), **(set or {})}
-    checked = swept_space(space, tasks=None, corpus=corpus, set=values, scale=scale)
+    checked = swept_space(space, options=SpaceOptions(corpus, values, scale))
     checked = checked if address is None else with_absolute_paths(checked)
     with ProgressLines(is_quiet=not progress) as bar:
         checked = fit_to_machine(checked, address=address, is_sweep=False, progress=bar)

@@ -2,6 +2,7 @@ from .limits import SETTINGS as SETTINGS
 from .limits import ComponentChoice as ComponentChoice
 from .limits import EvaluationConfig as EvaluationConfig
 from .limits import Limits as Limits
+from .limits import SweepSettings as SweepSettings
 from .local_paths import absolute_paths as absolute_paths
 from .local_paths import named_files as named_files
 from .local_paths import with_files as with_files

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any, Literal, Self
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Literal, Self, TypedDict
 
 import pydantic
 
@@ -278,3 +279,48 @@ SETTINGS: dict[str, tuple[str, type[StrictModel]]] = {
     )
     for name in model.model_fields
 }
+
+
+class SweepSettings(TypedDict, total=False):
+    """Those of `SETTINGS` as arguments of `raysent.sweep`; None sets nothing.
+
+    Each is documented in the model that declares it: `Limits` from `trials`, `CostConfig` from `usd_per_hour`,
+    `EvaluationConfig` from `members`; its `tasks` are an argument of their own.
+    """
+
+    trials: int | None
+    seeds: int | None
+    concurrent: int | None
+    workers_per_trial: int | None
+    gpus_per_worker: float | None
+    time: str | None
+    backend: Literal["auto", "actor", "train"] | None
+    sampler: str | Mapping[str, Any] | None
+    scheduler: str | Mapping[str, Any] | None
+    learn_from: str | Sequence[str] | None
+    memory: str | None
+    usd_per_hour: float | None
+    machines: Mapping[str, float] | None
+    attached: float | None
+    region: str | None
+    market: Literal["auto", "spot", "on-demand"] | None
+    budget: str | float | None
+    deadline: str | None
+    max_hourly: str | float | None
+    on_budget: Literal["stop", "finish-rung"] | None
+    reserve: float | None
+    trial: str | None
+    poll: str | None
+    drain: str | None
+    terminate: str | None
+    boot: str | None
+    interruptions_per_hour: float | None
+    accept_bound: bool | None
+    members: int | None
+    stratify_by: str | None
+    kinds: bool | None
+    baselines: bool | None
+    prefer: Literal["speed", "size"] | None
+    pretrained: str | Sequence[str] | None
+    refit: bool | None
+    copy_pretrained: bool | None
