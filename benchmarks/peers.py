@@ -12,17 +12,21 @@ tfidf       scikit-learn's TF-IDF of words, or of characters, whichever the fres
 setfit      SetFit's trainer with its defaults on the same encoder, at the sizes of `--setfit` (pip install setfit)
 
 C is chosen by five folds for all of them. All predict the fresh rows. Without FOLDER the table is that of `examples/`;
-with it, tables in the layout of `raysent doctor`. Cells are kept in OUT, and the same command continues with what is
+with it, tables in the layout of `raysent doctor`, and one that is made here: first sentences of docstrings, and which
+library they are from. Cells are kept in OUT, and the same command continues with what is
 missing. Processor times are of one process each; the encoder's vectors of a table, which both sides use, are made once
 and counted apart.
 """
 
 from __future__ import annotations
 
+import ast
+import re
 import tempfile
 import time
 import zlib
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +45,12 @@ from raysent.ensembles import read_answers
 from raysent.models.known import encoder_at_hand
 from raysent.storage import read_json, write_json
 
-NAMES = ("MR", "SUBJ", "MPQA", "TREC", "SST2", "MRPC", "tweets_emotion", "news_ag", "intents_clinc")
+DOCSTRINGS = "docstrings"
+LIBRARIES = ("numpy", "pandas", "scipy", "sklearn", "torch")
+NAMES = (
+    *("MR", "SUBJ", "MPQA", "TREC", "SST2", "MRPC"),
+    *("tweets_emotion", "news_ag", "intents_clinc", DOCSTRINGS),
+)
 SIZES = (32, 100, 300, 1000, 0)
 DRAWS = {32: 3, 100: 3, 300: 3}
 STRENGTHS = {"logisticregression__C": [0.1, 1.0, 10.0, 100.0]}
@@ -54,12 +63,35 @@ def own_table(name: str, data: Path | None) -> pd.DataFrame:
     if data is None:
         tickets = Path(__file__).parent.parent / "examples" / "tickets.csv"
         return pd.read_csv(tickets).rename(columns={"text": "text_a"})
+    if name == DOCSTRINGS:
+        return docstrings()
     frame = read_table(name if name.isupper() or name == "SST2" else f"tables/{name}", data)
     classes = np.unique(frame["label"].astype(str))
     if len(classes) > MAX_CLASSES:
         kept = np.random.default_rng(0).choice(classes, MAX_CLASSES, replace=False)
         frame = frame[frame["label"].astype(str).isin(kept)]
     return frame.drop_duplicates([one for one in frame if one != "label"]).reset_index(drop=True)
+
+
+def docstrings() -> pd.DataFrame:
+    """Return first sentences of functions' docstrings, and the library of each; none holds a library's name."""
+    named = re.compile("|".join([*LIBRARIES, "scikit", "pytorch", "tensor"]), re.IGNORECASE)
+    rows = set()
+    for library in LIBRARIES:
+        spec = find_spec(library)
+        assert spec is not None
+        assert spec.origin is not None
+        for path in sorted(Path(spec.origin).parent.rglob("*.py")):
+            if "test" in str(path.relative_to(Path(spec.origin).parent)):
+                continue
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+                if not isinstance(node, ast.FunctionDef):
+                    continue
+                sentence = " ".join((ast.get_docstring(node) or "").split("\n\n")[0].split())
+                if 30 <= len(sentence) <= 200 and not named.search(sentence):
+                    rows.add((sentence, library))
+    frame = pd.DataFrame(sorted(rows), columns=["text_a", "label"])
+    return frame.drop_duplicates("text_a", keep=False).reset_index(drop=True)
 
 
 def drawn(frame: pd.DataFrame, size: int, generator: np.random.Generator) -> pd.DataFrame:

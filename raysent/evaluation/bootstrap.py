@@ -3,15 +3,21 @@
 Rows are drawn once, as counts [resamples, rows], and every measure of the rows is computed from the same counts. So
 differences between predictions are paired, and draws of several tasks can be averaged.
 
-Source: Efron and Tibshirani, 1993, chapter 13 (percentile intervals).
+Percentiles of few rows leave the true score out too often, and where every row is right they are one point. So an
+accuracy has the score interval of its binomial distribution, and other percentiles are widened as if by Student's t.
+
+Sources: Efron and Tibshirani, 1993, chapter 13 (percentile intervals); Wilson, 1927 (the interval of a share);
+Hesterberg, 2015, What teachers should know about the bootstrap, section 5.3 (expanded percentiles).
 """
 
 from __future__ import annotations
 
+import math
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from statistics import NormalDist
 from typing import Annotated, Any
 
 import numpy as np
@@ -25,16 +31,37 @@ Interval = tuple[float, float]
 
 PERCENTILES = (2.5, 97.5)
 NUM_RESAMPLES = 1000
-# Of accuracies, where a resample is one draw of a multinomial distribution.
-NUM_OUTCOME_RESAMPLES = 10_000
 # Resamples weighted at once: bounds the memory of counts in floating point.
 _CHUNK = 100
 
 
-def interval_of(draws: Float64) -> Interval:
-    """Return the 95 % percentile interval of draws [resamples]."""
-    low, high = np.percentile(draws, PERCENTILES)
+def interval_of(draws: Float64, num_rows: int | None = None) -> Interval:
+    """Return the 95 % percentile interval of draws [resamples], widened for the number of rows that were drawn."""
+    percentiles = PERCENTILES if num_rows is None else _expanded_percentiles(num_rows)
+    low, high = np.percentile(draws, percentiles)
     return float(low), float(high)
+
+
+def accuracy_interval(num_right: float, num_rows: int) -> Interval:
+    """Return the 95 % score interval, in percent, of the accuracy that so many right rows of all show."""
+    normal = NormalDist().inv_cdf(PERCENTILES[1] / 100)
+    share = num_right / num_rows
+    weight = normal**2 / num_rows
+    center = (share + weight / 2) / (1 + weight)
+    half = math.sqrt(share * (1 - share) * weight + weight**2 / 4) / (1 + weight)
+    return 100 * max(0.0, center - half), 100 * min(1.0, center + half)
+
+
+@lru_cache
+def _expanded_percentiles(num_rows: int) -> tuple[float, float]:
+    """Return the percentiles at which an interval of few rows is as wide as that of Student's t."""
+    from scipy.special import stdtrit  # noqa: PLC0415 - a tenth of a second for every process that loads a model
+
+    if num_rows < 2:
+        return 0.0, 100.0
+    student = float(stdtrit(num_rows - 1, PERCENTILES[1] / 100))
+    low = 100 * NormalDist().cdf(-math.sqrt(num_rows / (num_rows - 1)) * student)
+    return low, 100 - low
 
 
 @dataclass(frozen=True)
@@ -43,8 +70,9 @@ class BootstrapEstimate:
 
     Attributes:
         value: On the original rows.
-        interval: From the 2.5th to the 97.5th percentile of the draws.
+        interval: That of an accuracy from its rows, else percentiles of the draws.
         draws: On resampled rows, float64 [resamples]; None if it was read from a file.
+        num_rows: How many rows were drawn; None for means of several tasks or folds.
     """
 
     value: float
@@ -52,19 +80,25 @@ class BootstrapEstimate:
     draws: Annotated[Any, pydantic.Field(exclude=True)] = field(
         default=None, compare=False, repr=False
     )
+    num_rows: Annotated[int | None, pydantic.Field(exclude=True)] = field(
+        default=None, compare=False, repr=False
+    )
 
     @classmethod
-    def of(cls, value: float, draws: Float64) -> BootstrapEstimate:
+    def of(cls, value: float, draws: Float64, num_rows: int | None = None) -> BootstrapEstimate:
         """Return the estimate of a value whose draws are known."""
-        return cls(value, interval_of(draws), draws)
+        return cls(value, interval_of(draws, num_rows), draws, num_rows)
 
     def minus(self, other: BootstrapEstimate) -> BootstrapEstimate:
         """Return the difference; paired if both are of the same rows."""
-        return BootstrapEstimate.of(self.value - other.value, self.draws - other.draws)
+        num_rows = self.num_rows if self.num_rows == other.num_rows else None
+        return BootstrapEstimate.of(self.value - other.value, self.draws - other.draws, num_rows)
 
 
 def mean_estimate(estimates: Sequence[BootstrapEstimate]) -> BootstrapEstimate:
     """Return the mean of estimates of several tasks, or of one task's folds."""
+    if len(estimates) == 1:
+        return estimates[0]
     value = float(np.mean([estimate.value for estimate in estimates]))
     return BootstrapEstimate.of(value, np.mean([estimate.draws for estimate in estimates], axis=0))
 
@@ -118,11 +152,24 @@ class Resamples:
             [(rows, column) for (rows, _, _), column in zip(parts, columns, strict=True)]
         )
         return [
-            BootstrapEstimate.of(
-                100 * targets.score_of(value), 100 * targets.scores_of_means(means)
-            )
+            _estimate(targets, value, 100 * targets.scores_of_means(means))
             for (_, targets, _), value, means in zip(parts, values, drawn, strict=True)
         ]
+
+
+def _estimate(targets: Targets, values: Float64, draws: Float64) -> BootstrapEstimate:
+    """Return the score of some rows in percent, with its interval."""
+    num_rows = len(targets)
+    score = 100 * targets.score_of(values)
+    if not _is_accuracy(targets):
+        return BootstrapEstimate.of(score, draws, num_rows)
+    interval = accuracy_interval(float(values.sum()), num_rows)
+    return BootstrapEstimate(score, interval, draws, num_rows)
+
+
+def _is_accuracy(targets: Targets) -> bool:
+    """Return whether the score is the share of rows that are right."""
+    return not targets.is_scored and targets.metric == "accuracy"
 
 
 @lru_cache(maxsize=2)
@@ -140,13 +187,7 @@ def score_interval(result: ProbeResult, data: TaskData) -> Interval:
     rows = np.concatenate([fold.test_rows for fold in result.folds])
     predicted = np.concatenate([fold.test_log_probabilities for fold in result.folds])
     targets = Targets.of(data).take(rows)
-    if not targets.is_scored and targets.metric == "accuracy":
-        right = int(targets.values(predicted).sum())
-        shares = [right / len(rows), 0.0, (len(rows) - right) / len(rows)]
-        counts = np.random.default_rng(0).multinomial(len(rows), shares, size=NUM_OUTCOME_RESAMPLES)
-        return interval_of(100 * (counts[:, 0] / len(rows)))
-    return (
-        Resamples.of(0, len(rows))
-        .estimates([(np.arange(len(rows)), targets, predicted)])[0]
-        .interval
-    )
+    if _is_accuracy(targets):
+        return accuracy_interval(float(targets.values(predicted).sum()), len(rows))
+    parts = [(np.arange(len(rows)), targets, predicted)]
+    return Resamples.of(0, len(rows)).estimates(parts)[0].interval

@@ -1,10 +1,6 @@
-"""What a protocol returns: log-probabilities per fold, scores with 95 % intervals, and a probe for new sentences.
+"""What a protocol returns: log-probabilities per fold, and a probe for new sentences.
 
-Intervals are bootstrap percentiles over rows. Drawing rows with replacement and counting the correct ones is a
-binomial draw; for the difference of two classifiers on the same rows (won, tied, lost) it is a multinomial draw. So
-counts are drawn instead of rows. `evaluation.targets` draws rows for scores that are no counts.
-
-Source: Efron and Tibshirani, 1993, chapter 13 (percentile intervals).
+`evaluation.bootstrap` has the intervals of their scores.
 """
 
 from __future__ import annotations
