@@ -48,6 +48,14 @@ def test_interval_of_an_accuracy_is_that_of_the_literature() -> None:
     assert accuracy_interval(0, 20) == pytest.approx((0.0, 16.11), abs=0.01)
 
 
+@pytest.mark.parametrize("num_rows", range(1, 60))
+def test_interval_holds_the_accuracy_itself(num_rows: int) -> None:
+    """Also where rounding would put its end a digit beside it."""
+    for num_right in (0, num_rows // 2, num_rows):
+        low, high = accuracy_interval(num_right, num_rows)
+        assert low <= 100 * (num_right / num_rows) <= high
+
+
 def test_rows_that_are_all_right_leave_doubt() -> None:
     """Each resample of them is right too, so that percentiles are one point."""
     assert _estimate_of(np.ones(8, dtype=bool)).interval == pytest.approx((67.56, 100.0), abs=0.01)

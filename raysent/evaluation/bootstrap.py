@@ -49,7 +49,8 @@ def accuracy_interval(num_right: float, num_rows: int) -> Interval:
     weight = normal**2 / num_rows
     center = (share + weight / 2) / (1 + weight)
     half = math.sqrt(share * (1 - share) * weight + weight**2 / 4) / (1 + weight)
-    return 100 * max(0.0, center - half), 100 * min(1.0, center + half)
+    # Rounding must not leave the accuracy itself out, where no row or every row is right.
+    return 100 * max(0.0, min(center - half, share)), 100 * min(1.0, max(center + half, share))
 
 
 @lru_cache
