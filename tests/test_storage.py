@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,9 +12,11 @@ import safetensors
 import torch
 
 from raysent.errors import ArtifactError
+from raysent.evaluation import records
 from raysent.storage import (
     atomic_write,
     content_key,
+    file_sha256,
     load_arrays,
     load_tensors,
     read_json,
@@ -215,3 +218,27 @@ def test_content_key_depends_on_the_parts_and_their_boundaries():
     """Parts that join to the same bytes have different keys."""
     assert content_key(b"ab", b"c") != content_key(b"a", b"bc")
     assert content_key({"a": 1, "b": 2}) == content_key({"b": 2, "a": 1})
+
+
+def test_hash_of_a_file_that_is_gone_is_one_line(tmp_path: Path) -> None:
+    """A command may remove a folder between two looks of another one at it."""
+    with pytest.raises(ArtifactError, match=r"gone\.npz: no such file; if another command makes"):
+        file_sha256(tmp_path / "gone.npz")
+
+
+def test_record_whose_arrays_go_while_they_are_read_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`resume` makes `RUN/best` again while `predict` reads it."""
+    path = tmp_path / "reviews.npz"
+    save_arrays(path, {"scores": np.zeros(3)})
+
+    def load_and_lose(file: Path, **_: object) -> dict[str, np.ndarray]:
+        arrays = load_arrays(file)
+        file.unlink()
+        return arrays
+
+    monkeypatch.setattr(records, "load_arrays", load_and_lose)
+    about = {records.ARRAYS_KEY: "0"}
+    with pytest.raises(ArtifactError, match=r"reviews\.npz: no such file"):
+        records.read_arrays(tmp_path, "reviews", about, is_wanted=lambda _: True)

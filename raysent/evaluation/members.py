@@ -368,7 +368,7 @@ def _short_name(source: str | SentenceEncoder) -> str:
 def _digest(path: Path) -> str:
     try:
         return file_sha256(path)
-    except FileNotFoundError:
+    except ArtifactError:
         raise ArtifactError(
             f"{address_of(path)}: no such file; the model is incomplete, restore it or train again"
         ) from None

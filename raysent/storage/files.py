@@ -296,9 +296,19 @@ def _load_array(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> np.ndarray:
 
 
 def file_sha256(path: Path) -> str:
-    """Return the SHA-256 of a file's content, in hexadecimal digits."""
-    with path.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
+    """Return the SHA-256 of a file's content, in hexadecimal digits.
+
+    Raises:
+        ArtifactError: If it is gone, as where another command makes its folder again.
+    """
+    try:
+        with path.open("rb") as stream:
+            return hashlib.file_digest(stream, "sha256").hexdigest()
+    except FileNotFoundError:
+        raise ArtifactError(
+            f"{address_of(path)}: no such file; if another command makes its folder again, wait for its end, "
+            "then give this one again"
+        ) from None
 
 
 def content_key(*parts: Any) -> str:

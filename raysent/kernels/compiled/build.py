@@ -123,7 +123,7 @@ def _opened(library: Path) -> ctypes.CDLL | None:
             library
         )
         return ctypes.CDLL(str(library)) if is_whole else None
-    except (OSError, ValueError):
+    except (OSError, ValueError, ArtifactError):
         return None
 
 
