@@ -39,7 +39,7 @@ class ExitCode(IntEnum):
 
     DONE = 0, "done"
     CHECK_FAILED = 1, "a check found a fault, or a bug with its traceback"
-    MISTAKE = 2, "an error of one line: what was asked, a file or a machine must be mended"
+    MISTAKE = 2, "a mistake in usage, input or machine: one line says what to fix"
     NOTHING_TRAINED = 4, "nothing was trained"
     INCOMPLETE = 5, "some trials failed, or a limit left files to encode"
     INTERRUPTED = 130, "interrupted by Ctrl-C, SIGTERM or a closed terminal"

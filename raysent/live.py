@@ -23,8 +23,11 @@ from rich.table import Table
 from rich.text import Text
 
 from raysent.cost import MACHINES
+from raysent.errors import RaysentError
+from raysent.models.config import spoken_name
 from raysent.models.objectives import CONTEXT_METRICS
 from raysent.progress import format_duration, format_value, natural_width
+from raysent.screen import WIDTH, detail, is_verbose, shortened
 from raysent.storage.layout import TRIALS_FOLDER
 from raysent.sweeps import Event
 from raysent.sweeps.fitting import fitted_settings
@@ -42,7 +45,7 @@ from raysent.training.validation import METRICS, chance_of
 NUM_SHOWN = 12
 _NUM_IN_LINE = 4
 # Seconds between two lines of text about what runs, and between two looks at a heartbeat.
-LINE_INTERVAL_S = 30.0
+LINE_INTERVAL_S = 60.0
 _LOOK_INTERVAL_S = 1.0
 # Heartbeats from which the speed is taken.
 _NUM_HEARTBEATS = 15
@@ -58,36 +61,74 @@ def is_submitted() -> bool:
     return EVENTS_VARIABLE in os.environ
 
 
-def plan_lines(space: SearchSpace, *, run: str, where: str, tasks: Sequence[str]) -> list[str]:
-    """Return what a sweep will do, in plain words.
+def plan_lines(
+    space: SearchSpace, *, run: str, where: str, data: Sequence[str] = (), encoders: str = ""
+) -> list[str]:
+    """Return what a sweep will do: three lines of a screen at most.
 
     Args:
         space: What is searched.
         run: The run folder.
-        where: How many trials train at a time, and on what.
-        tasks: Names of the tasks that the best trials are evaluated on.
+        where: How many models train at a time, and on what.
+        data: A line for each task that models are evaluated on, or its name.
+        encoders: The pretrained encoders that take part, in words; empty for none.
     """
-    limits, cost = space.limits, space.cost
-    if not limits.trials:
-        why = space.fitted.get("limits.trials", "limits.trials is 0")
-        return [f"{', '.join(tasks)}: nothing is trained ({why}); into {run}"]
+    beside = " and ".join(filter(None, (encoders, "TF-IDF")))
+    limits = _limits_text(space)
+    if not space.limits.trials:
+        return [
+            shortened(_data_text(data)),
+            shortened(f"compared by cross-validation: {beside}, and ensembles of them"),
+            f"{limits}; results: {run}",
+        ]
     base = space.config(space.first_params())
-    after = f"; then the best {space.evaluation.members} are evaluated on {', '.join(tasks)} and combined"
-    if limits.lexical_s is not None:
-        after += f", TF-IDF in at most {format_duration(limits.lexical_s)} of processor time"
-    ends = {
-        "budget": cost.budget,
-        "deadline": cost.deadline,
-        "time limit of the search": limits.time,
-    }
-    limited = ", ".join(f"{name} {value}" for name, value in ends.items() if value is not None)
-    free = "" if cost.is_priced else "this machine counts as free"
     source = base.source.path if isinstance(base.source.path, str) else ", ".join(base.source.path)
+    after = f", beside {beside}" if data else ""
     return [
-        f"{space.name}: {limits.trials} trials, {where}, into {run}",
-        f"text: {source}{after if tasks else ''}",
-        f"{limited or 'no limit on money or time'}{'; ' if free else ''}{free}",
+        shortened(_data_text(data) or f"text: {source}"),
+        shortened(f"{space.limits.trials} models to train, {where}{after}"),
+        f"{limits}; results: {run}",
     ]
+
+
+def _data_text(data: Sequence[str]) -> str:
+    if len(data) < 2:
+        return "".join(data)
+    names = [line.partition(":")[0] for line in data]
+    return f"{len(names)} tasks: {', '.join(names)}"
+
+
+def _limits_text(space: SearchSpace) -> str:
+    """Return what ends the search, in words."""
+    ends = {"budget": space.cost.budget, "deadline": space.cost.deadline}
+    limits = [f"{name} {value}" for name, value in ends.items() if value is not None]
+    if space.limits.time is not None and space.limits.trials:
+        limits.insert(0, f"at most {space.limits.time} of training")
+    elif space.limits.lexical_s is not None and not space.limits.trials:
+        limits.insert(
+            0, f"at most {format_duration(space.limits.lexical_s)} of processor time for TF-IDF"
+        )
+    return ", ".join(limits) or "no limit on time or money"
+
+
+def known_lines(space: SearchSpace, facts: Mapping[str, Any]) -> list[str]:
+    """Return the details of a plan that are known once the text is prepared.
+
+    Args:
+        space: What is searched, with the settings that were chosen.
+        facts: What is known of the text, as `sweep.json` has it.
+    """
+    return [
+        ranking_line(space),
+        *fitted_lines(space),
+        size_line(space, facts),
+        chance_line(space.metric, facts["pool"]),
+    ]
+
+
+def metric_words(metric: str) -> str:
+    """Return how a metric that ranks trials is called where a person reads it."""
+    return "score" if metric == "downstream" else metric.replace("_", " ")
 
 
 def ranking_line(space: SearchSpace) -> str:
@@ -285,14 +326,15 @@ class SweepView(_View):
         self._trials: dict[str, Trial] = {}
         self._readers: dict[str, PaceReader] = {}
         self._num_trials = self._concurrent = 1
+        self._has_begun = False
         self._started, self._waiting = time.monotonic(), ""
         # Events come from one thread, and another one shows them.
         self._lock = threading.RLock()
 
     def __exit__(self, *error: object) -> None:
         super().__exit__(*error)
-        if self._is_live:
-            self._console.print(self._render())
+        if not self._is_quiet and self._trials:
+            detail(self._text_line(), *([self._all_trials()] if is_verbose() else []))
 
     def restore(self, events: Sequence[Event]) -> None:
         """Add the events of earlier sessions without printing them."""
@@ -303,47 +345,73 @@ class SweepView(_View):
                 one.status = "waiting"
 
     def on_event(self, event: Event) -> None:
-        """Show one event."""
+        """Show one event, and add what few readers need to the log."""
         with self._lock:
             self._add(event)
-            line = "" if self._is_live or self._is_quiet else self._line(event)
-        if line:
-            self._print(line)
+            shown, known = self._screen_line(event), self._detail_line(event)
+        if self._is_quiet:
+            return
+        if known:
+            detail(known)
+        if shown and (not self._is_live or event["event"] != "ended" or event["error"]):
+            self._print(shown)
 
     def print_progress(self) -> None:
-        """Print a line about the trials that run, unless something was printed lately."""
+        """Print how far the search is, unless something was printed lately."""
         with self._lock:
             if time.monotonic() - self._printed < LINE_INTERVAL_S:
                 return
-            names = [name for name, trial in self._trials.items() if trial.status == "running"]
-            paces = [(name, pace) for name in names if (pace := self._pace(name)) is not None]
-            summary = self._summary()
-        texts = [f"{name}: {pace.text()}" for name, pace in paces[:_NUM_IN_LINE]]
-        more = [f"and {len(names) - len(texts)} more"] if len(names) > len(texts) > 0 else []
-        self._print("; ".join([*texts, *more]) + f"  [{summary}]" if texts else summary)
+            line, paces = self._text_line(), self._pace_lines()
+        detail(*paces)
+        self._print(line)
+
+    def _pace_lines(self) -> list[str]:
+        """Return the step, loss, speed, time left and memory of what trains, for a few of many."""
+        running = [name for name, trial in self._trials.items() if trial.status == "running"]
+        paces = [(name, self._pace(name)) for name in running[:_NUM_IN_LINE]]
+        return [f"trial {name}: {pace.text()}" for name, pace in paces if pace is not None]
 
     def _add(self, event: Mapping[str, Any]) -> None:
         match event["event"]:
             case "session":
                 self._num_trials, self._concurrent = event["trials"], event["concurrent"]
+                self._has_begun = True
             case "waiting":
                 self._waiting = event["reason"]
             case "ended":
                 self._readers.pop(event["trial"], None)
         apply_event(self._trials, event)
 
-    def _line(self, event: Mapping[str, Any]) -> str:
+    def _screen_line(self, event: Mapping[str, Any]) -> str:
+        """Return what every reader sees of an event; empty for most of them."""
         match event["event"]:
-            case "session" if (
-                sum(trial.status in ENDED for trial in self._trials.values()) < event["trials"]
-            ):
+            case "session" if event.get("usd_per_hour") and self._num_ended < event["trials"]:
                 most = "at most " if event.get("price") == MACHINES else ""
-                costs = (
-                    f", {most}{event['usd_per_hour']:g} usd an hour a machine"
-                    if event.get("usd_per_hour")
-                    else ""
-                )
-                return f"training {event['trials']} trials, {event['concurrent']} at a time{costs}"
+                return f"each machine costs {most}{event['usd_per_hour']:g} usd an hour"
+            case "waiting":
+                return f"waiting for machines: {event['reason']}" if event["reason"] else ""
+            case "refused" | "halted":
+                return f"no more training: {event['reason']}"
+            case "ended":
+                return self._ended_line(self._trials[event["trial"]])
+        return ""
+
+    def _ended_line(self, trial: Trial) -> str:
+        """Return the line of a model that has ended: its score, what it is, and how it ended."""
+        start = f"model {self._num_ended} of {self._num_trials}: "
+        if trial.error:
+            return f"{start}{self.title(trial)} failed: {trial.error}"
+        ways = {"finished": "", "stopped": ", stopped early", "nan": ", diverged"}
+        score = f"{metric_words(self._metric)} {format_value(self._score(trial))}, "
+        end = f"{ways.get(trial.status, '')}, {format_duration(trial.seconds)}"
+        best = self._best_text()
+        line = f"{start}{score}{self.title(trial)}{end}  [{best}{self._left_text()}]"
+        return line if len(line) <= WIDTH else f"{start}{score}{self.title(trial)}{end}"
+
+    def _detail_line(self, event: Mapping[str, Any]) -> str:
+        match event["event"]:
+            case "session" if self._num_ended < event["trials"]:
+                return f"training {event['trials']} trials, {event['concurrent']} at a time"
             case "started":
                 params = self._trials[event["trial"]].params
                 drawn = " ".join(f"{name}={format_value(value)}" for name, value in params.items())
@@ -356,14 +424,60 @@ class SweepView(_View):
                 )
             case "decision" if event["decision"] == "stop":
                 return f"trial {event['trial']} stopped: {event['reason']}"
-            case "waiting":
-                return f"waiting for machines: {event['reason']}" if event["reason"] else ""
-            case "refused" | "halted":
-                return f"{event['event']}: {event['reason']}"
             case "ended":
-                why = f": {event['error']}" if event["error"] else ""
-                return f"trial {event['trial']} {event['status']}{why}  [{self._summary()}]"
+                return f"trial {event['trial']} {event['status']}  [{self._summary()}]"
         return ""
+
+    def title(self, trial: Trial) -> str:
+        """Return what a trial is, as a person says it: `GRU both ways, 300 numbers, trial 6`."""
+        name = f"trial {trial.number}"
+        try:
+            config = self._space.config(trial.params)
+        except RaysentError:  # a file that only the machine of the trial has
+            return name
+        return f"{spoken_name(config.encoder, config.code)}, {name}"
+
+    @property
+    def _num_ended(self) -> int:
+        return sum(trial.status in ENDED for trial in self._trials.values())
+
+    def _best_text(self) -> str:
+        """Return the best score so far: of what has ended, whose score is the one that counts, if anything has."""
+        ranked = self._ranked()
+        ended = [trial for trial in ranked if trial.status in ENDED]
+        if not ranked:
+            return "no score yet"
+        best = (ended or ranked)[0]
+        return f"best {format_value(self._score(best))} (trial {best.number})"
+
+    def _left_text(self) -> str:
+        left = self._time_left()
+        return f", about {format_duration(left)} left" if left else ""
+
+    def _text_line(self) -> str:
+        """Return how far the search is, in a line."""
+        if self._waiting:
+            return shortened(f"waiting for machines: {self._waiting}")
+        elapsed = format_duration(time.monotonic() - self._started)
+        if not self._has_begun:
+            return f"starting Ray and the processes of the first models, {elapsed} so far"
+        words = metric_words(self._metric)
+        return shortened(
+            f"{self._num_ended} of {self._num_trials} models trained, {self._running_text()}"
+            f"{self._best_text().replace('best', f'best {words}', 1)}, {elapsed} so far{self._left_text()}"
+        )
+
+    def _running_text(self) -> str:
+        """Return how many models are being trained, and how many of them have not begun."""
+        running = [name for name, trial in self._trials.items() if trial.status == "running"]
+        silent = [name for name in running if self._is_silent(name)]
+        states = [(len(running) - len(silent), "running"), (len(silent), "starting")]
+        return "".join(f"{count} {state}, " for count, state in states if count)
+
+    def _is_silent(self, name: str) -> bool:
+        """Return whether a running trial has not trained yet, where that can be known."""
+        is_new = not self._trials[name].index and self._folder is not None
+        return is_new and self._pace(name) is None
 
     def _score(self, trial: Trial) -> float | None:
         score = trial.metrics.get(self._metric)
@@ -383,24 +497,17 @@ class SweepView(_View):
         return self._readers[name].read()
 
     def _summary(self) -> str:
+        """Return the best score and how many trials are in which state, for the log."""
         counts = dict.fromkeys(("starting", "running", "finished", "stopped", "failed", "nan"), 0)
         for name, trial in self._trials.items():
-            # Where it can be known whether the process of a trial has trained.
-            is_silent = trial.status == "running" and not trial.index and self._folder is not None
-            status = "starting" if is_silent and self._pace(name) is None else trial.status
+            is_silent = trial.status == "running" and self._is_silent(name)
+            status = "starting" if is_silent else trial.status
             if status in counts:
                 counts[status] += 1
         states = ", ".join(f"{count} {status}" for status, count in counts.items() if count)
-        ranked = self._ranked()
-        best = (
-            f"best {format_value(self._score(ranked[0]))} (trial {ranked[0].name})"
-            if ranked
-            else "no report yet"
-        )
-        left = self._time_left()
-        time_left = f", about {format_duration(left)} left" if left else ""
         elapsed = format_duration(time.monotonic() - self._started)
-        return f"{best} | {f'{states} of' if states else 'starting'} {self._num_trials} | {elapsed}{time_left}"
+        of_all = f"{f'{states} of' if states else 'starting'} {self._num_trials}"
+        return f"{self._best_text()} | {of_all} | {elapsed}{self._left_text()}"
 
     def _time_left(self) -> float | None:
         """Return the seconds that training still takes at its pace so far; None while too little is done to know it."""
@@ -425,7 +532,13 @@ class SweepView(_View):
             pace.left_s,
         )
 
-    def _render(self) -> Group:
+    def _render(self) -> Group | Text:
+        with self._lock:
+            line = Text(self._text_line(), style="bold", no_wrap=True, overflow="ellipsis")
+            return Group(line, self._all_trials()) if is_verbose() else line
+
+    def _all_trials(self) -> Table:
+        """Return a table of what runs and of the best that has ended."""
         with self._lock:
             names = sorted({name for trial in self._trials.values() for name in trial.params})
             # In a narrow window, searched values are left out before progress is.
@@ -433,14 +546,7 @@ class SweepView(_View):
                 names.pop()
             if natural_width(table) > self._console.width:
                 table = self._table([], has_pace=False)
-            waiting = (
-                [Text(f"waiting for machines: {self._waiting}", style="yellow")]
-                if self._waiting
-                else []
-            )
-            return Group(
-                Text(f"{self._space.name}  {self._summary()}", style="bold"), *waiting, table
-            )
+            return table
 
     def _table(self, names: list[str], *, has_pace: bool = True) -> Table:
         running = [

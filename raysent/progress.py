@@ -6,11 +6,12 @@ labels and names of files may hold sequences that rewrite a terminal.
 
 from __future__ import annotations
 
+import io
 import logging
 import sys
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, TextIO
 
 from rich.console import Console, ConsoleOptions, RenderableType
@@ -53,8 +54,30 @@ def printable_message(text: str) -> str:
     return printable(without_secrets(text))
 
 
+# Called with the text of whatever is printed, such as the log of a run; see `screen`.
+LISTENERS: list[Callable[[str], None]] = []
+
+
+def text_of(part: str | Table) -> str:
+    """Return a text or a table as lines of plain text, without secrets of addresses."""
+    if isinstance(part, str):
+        return printable_message(part)
+    page = Console(file=io.StringIO(), width=PIPE_WIDTH, markup=False, emoji=False, highlight=False)
+    page.print(part, crop=False, no_wrap=True, overflow="ignore")
+    assert isinstance(page.file, io.StringIO)
+    return printable_message(page.file.getvalue().rstrip("\n"))
+
+
 class PlainConsole(Console):
     """A console on which only its own styles and movements of the cursor reach the terminal."""
+
+    def print(self, *objects: Any, **options: Any) -> None:
+        """Print, and say the text of it to those who listen."""
+        super().print(*objects, **options)
+        if LISTENERS and objects and all(isinstance(part, str | Table) for part in objects):
+            text = "\n".join(map(text_of, objects))
+            for listener in LISTENERS:
+                listener(text)
 
     def render(
         self, renderable: RenderableType, options: ConsoleOptions | None = None
@@ -106,12 +129,12 @@ def natural_width(table: Table) -> int:
 
 
 class ProgressLines:
-    """Shows how much of something is done and the time left: a bar on a terminal, a line every few seconds elsewhere.
+    """Shows how much of something is done and the time left: a bar on a terminal, a line a minute elsewhere.
 
-    What takes long between two steps is shown again every half minute, so that a log shows that it lives.
+    What takes long between two steps is shown again every minute, so that a log shows that it lives.
     """
 
-    INTERVAL_S, REPEAT_S = 10.0, 30.0
+    INTERVAL_S, REPEAT_S = 60.0, 60.0
     # Steps that tell how long the others take: the first is often the longest, as what all share is made in it.
     LEAST_STEPS = 3
 
@@ -157,7 +180,10 @@ class ProgressLines:
         if messages.is_terminal:
             if self._task is None:
                 self._task = self._bar.add_task(what)
-            self._bar.update(self._task, description=what, completed=done, total=total)
+            # What is done leaves the screen to what follows it.
+            self._bar.update(
+                self._task, description=what, completed=done, total=total, visible=done != total
+            )
             return
         now = time.monotonic()
         if self._first[1] != total or done < self._first[0]:

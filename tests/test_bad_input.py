@@ -176,7 +176,7 @@ OPTIONS = [
     Case("option that is a setting", "sweep space.yaml --memory 1GiB", r"--memory: no such option; did you mean '--metric'\?; other settings are --set NAME=VALUE; see 'raysent sweep --help'"),
     Case("unknown command", "swep space.yaml", r"swep: no such command; did you mean 'sweep'\?; see 'raysent --help'"),
     Case("missing argument", "report", r"RUN: is required and is not given; see 'raysent report --help'"),
-    Case("neither space nor task", "sweep", r"space: must be given where no task is; name one, such as quick_thoughts, or a task, .*"),
+    Case("neither space nor task", "sweep", r"space: must be a search space, or a task must be given, as in raysent sweep --task reviews\.csv"),
     Case("unknown task", f"{SWEEP} --tasks MRR", r"--tasks MRR: unknown task; did you mean 'MR'\?"),
     Case("no task", "evaluate hash:8 --tasks ,", r"--tasks ',': must name a task; known: .*, MR, .*"),
     Case("task without a folder", f"{SWEEP} --tasks MR", r"MR: needs a folder in SentEval's layout as data; given none; it must hold .*"),

@@ -208,7 +208,7 @@ def test_what_learned_labels_is_taken_where_it_is_shown_to_be_better(tmp_path, r
         (one.title, one.validation) for one in alone.candidates
     ]
     assert answer.over_majority == alone.over_majority
-    assert ("what learned labels by validation rows" in answer.basis, "learned" in alone.basis) == (
+    assert ("fine-tuned on labels by validation rows" in answer.basis, "tuned" in alone.basis) == (
         True,
         False,
     )
@@ -255,7 +255,7 @@ def test_random_labels_are_answered_by_the_most_frequent_class(tmp_path):
     (result,) = saved(tmp_path / "run", ["hash:4", "hash:8"], [task])
     assert result.method == "majority"
     ((folder, answer),) = read_answers(tmp_path / "run")
-    assert "no model is better by an interval" in answer.sentence
+    assert "no model is better beyond chance by cross-validation" in answer.sentence
     model = api.load(folder)
     assert len(set(model.predict("noise", ["good", "bad w1", "w2 w3"]))) == 1
     assert model.predict_proba("noise", ["good"])[0].max() == pytest.approx(0.5, abs=0.1)
@@ -355,24 +355,31 @@ def test_sentences_follow_the_paired_difference(tmp_path):
     assert read_result(tmp_path / "run/best") == result
     answer = result.answer
     assert isinstance(answer, Answer)
-    take, worth, use = answer_lines([(tmp_path / "run/best", answer)])
-    assert take == f"Take {tmp_path}/run/best: {answer.answer.title}"
-    assert use.startswith(f"raysent predict {tmp_path}/run/best new.csv")
-    assert f"accuracy {answer.answer.test:.1f}" in worth
-    assert f"majority {answer.candidates[answer.majority].test:.1f}" in worth
+    lines = answer_lines([(tmp_path / "run/best", answer)], "run/report.html")
+    assert len(lines) == 5
+    model, score, _, use, report = lines
+    assert model.startswith(f"Your model: {tmp_path}/run/best (")
+    assert use.startswith(f"Next: raysent predict {tmp_path}/run/best new.csv")
+    assert report == "Report: run/report.html"
+    assert score.startswith(
+        f"Accuracy {answer.answer.test:.1f} % on {answer.num_test} hold-out rows"
+    )
+    majority = answer.candidates[answer.majority]
+    assert score.endswith(f"; most frequent class {majority.test:.1f} %")
     if answer.taken == answer.simplest:
         answer = answer.model_copy(update={"taken": answer.taken + 1})
     simple = answer.candidates[answer.simplest]
     for interval, text in (
-        ((0.5, 3.0), f"it is better than {simple.title} alone"),
-        ((-3.0, -0.5), f"{simple.title} alone is better on these rows"),
-        ((0.0, 0.0), f"{simple.title} alone is as good"),
-        ((-1.0, 1.0), f"{simple.title} alone is nearly as good"),
-        ((-9.0, 9.0), f"these rows show no difference from {simple.title} alone"),
+        ((0.5, 3.0), "better by"),
+        ((-3.0, -0.5), "the baseline is better"),
+        ((0.0, 0.0), "as good"),
+        ((-1.0, 1.0), "nearly as good"),
+        ((-9.0, 9.0), "no difference shown"),
     ):
         changed = simple.model_copy(update={"behind": replace(simple.behind, interval=interval)})
         rows = tuple(changed if one is simple else one for one in answer.candidates)
-        assert text in answer.model_copy(update={"candidates": rows}).sentence
+        compared = f"baseline {simple.title} {simple.test:.1f} %: {text}"
+        assert compared in answer.model_copy(update={"candidates": rows}).sentence
 
 
 def test_answer_without_vectors_encodes_by_the_best_encoder_everywhere(tmp_path, trained, capsys):

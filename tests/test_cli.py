@@ -33,6 +33,7 @@ from raysent.evaluation.members import expand
 from raysent.evaluation.records import Score
 from raysent.pipeline.sweeps import _where
 from raysent.reproduction import commands as reproduction_commands
+from raysent.screen import run_log
 from raysent.storage import read_json, write_json
 from raysent.sweeps import trial_folder
 from raysent.sweeps.space import parse_space
@@ -710,7 +711,7 @@ def _view(*, width: int) -> tuple[live.SweepView, io.StringIO]:
 def _events(view: live.SweepView) -> None:
     """Tell the view of a trial that ends, a trial that is stopped and one that fails."""
     trial = {
-        "params": {"encoder.bidirectional": True, "training.learning_rate": 0.00123456},
+        "params": {"encoder.bidirectional": True, "training.batch_size": 24},
         "seed": 1,
     }
     view.on_event({"event": "session", "trials": 3, "concurrent": 2})
@@ -737,20 +738,41 @@ def _events(view: live.SweepView) -> None:
         )
 
 
-def test_sweep_view_off_a_terminal_prints_one_line_an_event(place):
-    """Lines are never wrapped, however narrow the window."""
+def test_sweep_view_off_a_terminal_prints_one_line_a_model(place):
+    """Lines are never wrapped, however narrow the window, nor longer than a screen; the log has every event."""
     view, stream = _view(width=30)
-    with view:
-        _events(view)
+    with run_log() as log:
+        log.open(place)
+        with view:
+            _events(view)
     lines = stream.getvalue().splitlines()
-    assert lines[0] == "training 3 trials, 2 at a time"
+    assert [line.partition("  [")[0] for line in lines] == [
+        "model 1 of 3: context accuracy 0.25, GRU both ways, 8 numbers, trial 0, 1m01s",
+        "model 2 of 3: context accuracy 0.25, GRU both ways, 8 numbers, trial 1, stopped early, 1m01s",
+        "model 3 of 3: GRU both ways, 8 numbers, trial 2 failed: it broke",
+    ]
+    assert max(map(len, lines)) <= 100
+    noted = [line[21:] for line in (place / "log.txt").read_text().splitlines()]
+    assert noted[0] == "training 3 trials, 2 at a time"
+    drawn = "encoder.bidirectional=True training.batch_size=24"
+    assert noted[1] == f"trial 0000 started  {drawn}"
+    assert noted[2] == "trial 0000 1/2  context_accuracy 0.25  1m01s"
     assert (
-        lines[1] == "trial 0000 started  encoder.bidirectional=True training.learning_rate=0.001235"
+        "trial 0002 failed  [best 0.25 (trial 0) | 1 finished, 1 stopped, 1 failed of 3"
+        in (place / "log.txt").read_text()
     )
-    assert lines[2] == "trial 0000 1/2  context_accuracy 0.25  1m01s"
-    assert lines[-1].startswith(
-        "trial 0002 failed: it broke  [best 0.25 (trial 0000) | 1 finished, 1 stopped, 1 failed of 3"
-    )
+
+
+def test_sweep_view_on_a_terminal_is_one_line(place):
+    """It says how many models are trained, the best score, and the time; trials that failed are said above it."""
+    console = Console(file=io.StringIO(), width=100, force_terminal=True, record=True)
+    view = live.SweepView(console, TOY)
+    _events(view)
+    printed = console.export_text().splitlines()
+    assert printed == ["model 3 of 3: GRU both ways, 8 numbers, trial 2 failed: it broke"]
+    console.print(view._render())
+    (line,) = console.export_text().splitlines()
+    assert line.startswith("3 of 3 models trained, best context accuracy 0.25 (trial 0), 0s so far")
 
 
 def test_sweep_view_in_a_narrow_window_keeps_scores_whole(place):
@@ -758,12 +780,12 @@ def test_sweep_view_in_a_narrow_window_keeps_scores_whole(place):
     console = Console(file=io.StringIO(), width=60, force_terminal=True, record=True)
     view = live.SweepView(console, TOY, is_quiet=True)
     _events(view)
-    console.print(view._render())
+    console.print(view._all_trials())
     text = console.export_text()
     assert "context_accuracy" in text
     assert "0.25" in text
     assert "…" not in text
-    assert "learning_rate" not in text
+    assert "batch_size" not in text
 
 
 def test_time_left_counts_running_trials_to_their_end(place):
@@ -801,19 +823,25 @@ def test_sweep_view_shows_the_progress_between_reports(place, monkeypatch):
     view.on_event({"event": "session", "trials": 1, "concurrent": 1})
     view.on_event({"event": "suggested", "trial": "0000", "number": 0, "params": {}, "seed": 1})
     view.on_event({"event": "started", "trial": "0000"})
-    console.print(view._render())
-    assert re.search(
-        r"no report yet \| 1 starting of 1(.|\n)*0000 +running +starting", console.export_text()
+    assert view._text_line().startswith(
+        "0 of 1 models trained, 1 starting, no score yet, 0s so far"
     )
+    console.print(view._all_trials())
+    assert re.search(r"0000 +running +starting", console.export_text())
     for step, seconds in ((0, 5.0), (10, 10.0), (20, 12.0)):
         _beat(trial_folder(place, 0), step=step, seconds=seconds)
-        console.print(view._render())
+        console.print(view._all_trials())
     assert re.search(r"0000 +running +20% +– +12s +4.25 +57 +28s +300 MiB", console.export_text())
     assert view._time_left() == pytest.approx(12 / 0.2 * 0.8)
-    view.print_progress()
-    assert console.export_text().startswith(
-        "0000: step 20 of 100 (20%), loss 4.25, 57 sentences/s, 28s left, 300 MiB  [no report yet | 1 running of 1"
+    with run_log() as log:
+        log.open(place)
+        view.print_progress()
+    assert re.match(
+        r"0 of 1 models trained, 1 running, no score yet, \ds so far, about \d+s left\n",
+        console.export_text(),
     )
+    paces = "trial 0000: step 20 of 100 (20%), loss 4.25, 57 sentences/s, 28s left, 300 MiB\n"
+    assert paces in (place / "log.txt").read_text()
 
 
 def test_pace_of_a_resumed_run_starts_over(tmp_path, monkeypatch):
@@ -846,15 +874,17 @@ def test_training_view_prints_reports_and_progress(tmp_path, monkeypatch):
 def test_plan_lines_say_what_will_run(place):
     """Trials, cores, text, and limits are known before anything takes time."""
     facts = {"corpus": {"num_train": 1000, "num_validation": 50}}
-    lines = live.plan_lines(TOY, run="runs/toy", where=_where(TOY, None), tasks=["MR"])
+    lines = live.plan_lines(TOY, run="runs/toy", where=_where(TOY, None), data=["MR"])
+    assert lines[0] == "MR"
     assert re.match(
-        r"toy: \d+ trials, \d+ at a time on the \d+ cores of this machine, into runs/toy$", lines[0]
+        r"\d+ models to train, \d+ at a time on the \d+ cores of this machine, beside TF-IDF$",
+        lines[1],
     )
-    assert lines[1].endswith("; then the best 6 are evaluated on MR and combined")
+    assert lines[2:] == ["no limit on time or money; results: runs/toy"]
     timed = TOY.model_copy(update={"limits": TOY.limits.model_copy(update={"time": "10m"})})
-    (line,) = live.plan_lines(timed, run="runs/toy", where="", tasks=["MR"])[1:2]
-    assert line.endswith("on MR and combined, TF-IDF in at most 5m00s of processor time")
-    assert lines[2] == "no limit on money or time; this machine counts as free"
+    first, *_, last = live.plan_lines(timed, run="runs/toy", where="")
+    assert first == "text: text.txt"
+    assert last == "at most 10m of training; results: runs/toy"
     assert live.size_line(TOY, facts) == "1,000 sentences for training, 50 for validation"
     assert _where(TOY, "auto") == "on the Ray cluster at auto, as many at a time as fit"
 

@@ -106,7 +106,7 @@ def test_neither_a_space_nor_a_task_is_one_line():
     """Both are named."""
     with pytest.raises(
         ConfigError,
-        match=r"^space: must be given where no task is; name one, such as quick_thoughts",
+        match=r"^space: must be a search space, or a task must be given",
     ):
         raysent.plan()
 

@@ -302,7 +302,9 @@ def test_kinds_are_weighted_by_validation_and_say_what_each_adds(tmp_path, revie
         "no trial of bow has left a model",
     ]
     assert read_kinds(tmp_path).model_dump(mode="json") == kinds.model_dump(mode="json")
-    assert f"{tmp_path}/kinds: {kinds.kinds[0].kind} (" in kinds_line(tmp_path, kinds)
+    line = kinds_line(tmp_path, kinds)
+    assert line.startswith(f"all kinds: {tmp_path}/kinds {kinds.together.value:.1f}, ")
+    assert line.endswith(f" above {kinds.kinds[0].kind}")
     saved = json.loads((tmp_path / "kinds" / "ensemble.json").read_text())
     assert saved["method"] == "validation"
     [weights] = [task["weights"] for task in saved["tasks"].values()]

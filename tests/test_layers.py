@@ -17,7 +17,7 @@ PACKAGE = Path(__file__).resolve().parent.parent / "raysent"
 ROWS: tuple[tuple[str, ...], ...] = (
     ("redaction",),
     ("docstrings", "errors", "platforms", "progress"),
-    ("reading", "registry", "parallel", "ray_private"),
+    ("reading", "registry", "parallel", "ray_private", "screen"),
     ("config", "storage", "preemption"),
     ("cost", "kernels"),
     ("data",),
@@ -69,6 +69,7 @@ _GROUND = (
     "raysent.progress",
     "raysent.redaction",
     "raysent.registry",
+    "raysent.screen",
     "raysent.live",
 )
 OPEN_MODULES = ("raysent", *_GROUND, "raysent.pipeline")

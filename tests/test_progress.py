@@ -19,11 +19,11 @@ def test_lines_say_the_time_left(
     bar = ProgressLines(prefix="evaluating ")
     for done, total in ((4, 10), (7, 10), (8, 10), (1, 3), (2, 3)):
         bar("MR", done, total)
-        clock[0] += 30.0
+        clock[0] += 61.0
     lines = capsys.readouterr().err.splitlines()
     assert lines == [
-        "evaluating MR: 7 of 10, about 30s left",
-        "evaluating MR: 8 of 10, about 30s left",
+        "evaluating MR: 7 of 10, about 1m01s left",
+        "evaluating MR: 8 of 10, about 1m01s left",
         "evaluating MR: 1 of 3",
         "evaluating MR: 2 of 3",
     ]

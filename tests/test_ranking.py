@@ -17,12 +17,12 @@ from rich.console import Console
 from benchmarks.simulation import SimulatedSweep, Simulator
 from benchmarks.simulation.workload import Scenario, SimulatedTrial
 from raysent import live
-from raysent.cli import console
 from raysent.cli import sweep as sweep_commands
 from raysent.config import parse_yaml
 from raysent.cost import Budget, CostConfig
 from raysent.pipeline import Sweep
 from raysent.report import write as write_report
+from raysent.screen import LOG_FILE, run_log
 from raysent.storage import write_json_lines
 from raysent.storage.layout import JOURNAL_FILE, TRIALS_FILE
 from raysent.sweeps import SweepController, SweepRecord, Trial
@@ -91,20 +91,20 @@ def _table(swept: Swept) -> list[str]:
         return [row["trial"] for row in csv.DictReader(stream)]
 
 
-def _terminal(swept: Swept) -> list[str]:
-    stream = io.StringIO()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(console, "results", Console(file=stream, width=200))
-        sweep_commands._print_leaderboard(Sweep(swept.folder))
-    return re.findall(r"^(\d{4}) ", stream.getvalue(), re.MULTILINE)
+def _log(swept: Swept) -> list[str]:
+    log = swept.folder / LOG_FILE
+    with run_log() as lines:
+        lines.open(swept.folder)
+        sweep_commands._note_leaderboard(Sweep(swept.folder))
+    return re.findall(r"^\S+ \S+  (\d{4}) ", log.read_text(), re.MULTILINE)
 
 
 def _live_view(swept: Swept) -> list[str]:
     stream = io.StringIO()
     view = live.SweepView(Console(file=stream, width=200), swept.space)
     view.restore([{**event, "trials": 6, "concurrent": 1} for event in swept.sweep.events])
-    view._console.print(view._render())
-    assert f"(trial {ORDER[0]})" in stream.getvalue()
+    view._console.print(view._all_trials())
+    assert f"(trial {int(ORDER[0])})" in view._text_line()
     return re.findall(r"^(\d{4}) ", stream.getvalue(), re.MULTILINE)
 
 
@@ -115,7 +115,7 @@ def _report(swept: Swept) -> list[str]:
     return re.findall(r"<tr>.*?>(\d{4})</td>", section, re.DOTALL)
 
 
-@pytest.mark.parametrize("place", [_table, _terminal, _live_view, _report])
+@pytest.mark.parametrize("place", [_table, _log, _live_view, _report])
 def test_every_table_has_the_one_order(swept: Swept, place: Callable[[Swept], list[str]]):
     """What the scheduler stopped comes last, configurations are by their median, and within one by its first seed."""
     assert [trial.status for trial in swept.sweep.trials] == ["finished"] * 4 + ["stopped"] * 2

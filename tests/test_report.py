@@ -521,10 +521,12 @@ def test_write_begins_with_what_to_take(combined: Path) -> None:
         ("details", "summary"),
     ]
     ((folder, answer),) = read_answers(combined)
-    assert f"Take {folder}: {answer.answer.title}. {answer.sentence}." in prose(page)
+    assert f"Your model: {folder} ({answer.answer.title}). {answer.sentence}." in prose(page)
     assert f"raysent predict {folder} new.csv" in prose(page)
     (plot,) = (one for one in figures(page) if one["data"][0].get("y", [""])[-1] == "the answer")
-    assert {"the most frequent class", "tfidf", "tfidf:chars"} <= set(plot["data"][0]["y"])
+    assert {"the most frequent class", "TF-IDF of words", "TF-IDF of characters"} <= set(
+        plot["data"][0]["y"]
+    )
 
 
 # -- names and numbers ------------------------------------------------------------------------------------------------
@@ -597,4 +599,4 @@ def test_what_was_scored_stands_once_in_the_table():
     assert [row[0].text for row in answer_section._table(scored).rows if row[0].mark == "best"] == [
         "0001"
     ]
-    assert [one.title for one in scored.simpler] == ["tfidf"]
+    assert [one.title for one in scored.simpler] == ["TF-IDF of words"]

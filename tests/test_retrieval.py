@@ -451,8 +451,9 @@ def test_encoders_and_words_are_fused_and_saved_as_a_model(folder, tmp_path) -> 
     (score,) = Evaluator(tmp_path / "out").evaluate([tmp_path / "fused"], [str(folder)])
     assert score.test == pytest.approx(first.test)
     behind = answer.candidates[answer.simplest].behind
-    assert f"on 20 test queries, chosen by 20 of dev; {behind.value:+.1f} [" in answer.sentence
-    assert "above bm25 alone" in answer.sentence
+    assert "on 20 hold-out queries, chosen by 20 of dev (95 % interval" in answer.sentence
+    assert "baseline BM25 " in answer.sentence
+    assert f": {behind.value:+.1f} points (" in answer.sentence
     (tmp_path / "texts").mkdir()
     (tmp_path / "texts" / "a.txt").write_text(
         "".join(f"{text}\n" for text in loaded(folder).passages)
@@ -514,8 +515,9 @@ def test_fusion_of_copies_can_be_moved_alone(folder, tmp_path) -> None:
     ((place, answer),) = read_answers(tmp_path)
     assert place == tmp_path / "best"
     lines = answer_lines([(place, answer)])
-    assert lines[:2] == [f"Take {place}: {answer.answer.title}", answer.sentence]
-    assert f"raysent index {place} TEXT -o INDEX" in lines[2]
+    assert lines[0].startswith(f"Your model: {place} (")
+    assert lines[1].startswith(f"nDCG@10 {answer.answer.test:.1f} on ")
+    assert f"raysent index {place} TEXT -o INDEX" in lines[-1]
     card = (place / CARD_FILE).read_text()
     section = what_to_take(SimpleNamespace(answers=((place, answer),)))
     for one in (answer.answer, *answer.simpler):
@@ -596,7 +598,7 @@ def test_queries_of_a_test_part_alone_choose_where_something_is_chosen(published
     )
     answer = fused.result.answer
     assert (answer.num_dev, answer.num_test) == (20, 20)
-    assert "on 20 test queries, chosen by 20 of dev" in answer.sentence
+    assert "on 20 hold-out queries, chosen by 20 of dev" in answer.sentence
     assert "chosen by 20 of dev" in answer.test_text
 
 

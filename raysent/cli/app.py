@@ -193,7 +193,10 @@ def _root(
         bool, typer.Option("--quiet", "-q", help="Print results and errors only.")
     ] = False,
     verbose: Annotated[
-        bool, typer.Option("--verbose", "-v", help="Print log messages of raysent and Ray.")
+        bool,
+        typer.Option(
+            "--verbose", "-v", help="Print details too, and log messages of raysent and Ray."
+        ),
     ] = False,
     trust: Annotated[
         bool,

@@ -90,10 +90,16 @@ def print_table(
 
     A table is never squeezed: in a narrow window its lines wrap.
     """
+    table = table_of(headings, rows, num_text=num_text)
+    results.print(table, crop=False, no_wrap=True, overflow="ignore")
+
+
+def table_of(headings: Sequence[str], rows: Iterable[Sequence[str]], *, num_text: int = 1) -> Table:
+    """Return a table as wide as its cells; all but the first `num_text` columns are numbers."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     for position, heading in enumerate(headings):
         table.add_column(heading, justify="left" if position < num_text else "right", no_wrap=True)
     for row in rows:
         table.add_row(*row)
     table.width = natural_width(table)
-    results.print(table, crop=False, no_wrap=True, overflow="ignore")
+    return table

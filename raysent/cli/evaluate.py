@@ -18,6 +18,7 @@ from raysent.cli.console import (
     print_json,
     print_table,
     results,
+    table_of,
     with_interval,
 )
 from raysent.cli.options import (
@@ -497,41 +498,49 @@ def ensemble_values(result: EnsembleResult, folder: Path) -> dict[str, Any]:
     }
 
 
-def print_ensemble(result: EnsembleResult, *, is_short: bool = False) -> None:
-    """Print test scores of members, other methods and the ensemble, and the ensemble's gain over the best member.
+def print_ensemble(result: EnsembleResult) -> None:
+    """Print test scores of members, other methods and the ensemble, and the ensemble's gain over the best member."""
+    table, gain, *remarks = ensemble_parts(result)
+    results.print(table, crop=False, no_wrap=True, overflow="ignore")
+    results.print(gain, soft_wrap=True)
+    for remark in remarks:
+        messages.print(remark, soft_wrap=True)
+
+
+def ensemble_parts(result: EnsembleResult, *, is_short: bool = False) -> list[Any]:
+    """Return a table of test scores, the ensemble's gain over the best member in words, and remarks.
 
     Where it is short, only the best member and the ensemble have a row.
     """
     from raysent.ensembles import ENSEMBLE
-    from raysent.evaluation import LEARNED_NOTE, mean_heading
+    from raysent.evaluation import LEARNED_NOTE, mean_heading, shown_name
 
     others = [name for name in result.mean.scores if name not in (ENSEMBLE, *result.members)]
     names = [result.best_member, ENSEMBLE] if is_short else [*result.members, *others, ENSEMBLE]
     rows = [(_title(name, result), *_test_scores(name, result)) for name in names]
     headings = [*result.tasks, mean_heading(result.tasks)]
-    print_table([f"test, protocol {result.protocol}", *headings], rows)
-    if any(task.learned for task in result.tasks.values()):
-        messages.print(LEARNED_NOTE, style="dim", soft_wrap=True)
+    table = table_of([f"test, protocol {result.protocol}", *headings], rows)
     gain = result.mean.difference
-    results.print(
+    parts: list[Any] = [
+        table,
         f"ensemble against the best member on validation ({result.best_member}): {gain.value:+.2f} points of mean "
         f"test score, 95 % interval [{gain.interval[0]:+.2f}, {gain.interval[1]:+.2f}]",
-        soft_wrap=True,
-    )
-    for remark in result.remarks():
-        messages.print(remark, soft_wrap=True)
+    ]
+    if any(task.learned for task in result.tasks.values()):
+        parts.append(LEARNED_NOTE)
+    parts += result.remarks()
     better = result.gain_of_answer()
     if better is not None:
-        messages.print(
+        parts.append(
             f"the rule of a sweep's answer is {better:.2f} points above {result.method} by cross-fitting: "
-            "'raysent ensemble … --method answer' saves it",
-            soft_wrap=True,
+            "'raysent ensemble … --method answer' saves it"
         )
-    for name, points in result.below_start().items():
-        messages.print(
-            f"warning: {name} scores {points:.2f} points below itself before training",
-            soft_wrap=True,
-        )
+    parts += [
+        f"warning: training made {shown_name(name)} worse, by {points:.2f} points; more text (--corpus) or a "
+        "pretrained encoder (--with) may help"
+        for name, points in result.below_start().items()
+    ]
+    return parts
 
 
 def _title(name: str, result: EnsembleResult) -> str:

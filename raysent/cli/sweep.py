@@ -21,10 +21,11 @@ from raysent.cli.console import (
     print_json,
     print_table,
     results,
+    table_of,
     usd,
     with_interval,
 )
-from raysent.cli.evaluate import ensemble_values, print_ensemble
+from raysent.cli.evaluate import ensemble_parts, ensemble_values
 from raysent.cli.options import (
     AddressOption,
     CorpusOption,
@@ -49,6 +50,7 @@ from raysent.cli.options import (
 from raysent.errors import ExitCode
 from raysent.progress import format_duration, format_value, messages
 from raysent.redaction import without_secrets
+from raysent.screen import detail, run_log
 
 if TYPE_CHECKING:
     from raysent.ensembles import Kinds
@@ -79,7 +81,7 @@ def sweep(
     yes: YesOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Search a space; then evaluate, combine and report.
+    """Train and compare models on your text or labels; pick, score and save the best.
 
     With --task alone: the best of a pretrained encoder, TF-IDF and their combinations, without training. With --corpus
     too: all families of encoders, for ten minutes.
@@ -115,8 +117,10 @@ def sweep(
             "run": run or planned.folder
         }
         typer.confirm("Start?", default=True, abort=True, err=True)
-    ended = raysent.sweep(checked, seed=seed or 0, command=["raysent", *sys.argv[1:]], **given)
-    raise typer.Exit(_print_sweep(ended, as_json=as_json))
+    with run_log():
+        ended = raysent.sweep(checked, seed=seed or 0, command=["raysent", *sys.argv[1:]], **given)
+        code = _print_sweep(ended, as_json=as_json)
+    raise typer.Exit(code)
 
 
 @with_settings("budget", "deadline")
@@ -143,9 +147,10 @@ def resume(
         given["track"] = [
             re.sub(files, lambda found: f"{found[1]}{Path.cwd()}/", one) for one in named
         ]
-    with _working_folder(run) as named:
+    with run_log(), _working_folder(run) as named:
         ended = raysent.resume(named, address=address, progress=not as_json, **settings, **given)
-    raise typer.Exit(_print_sweep(ended, as_json=as_json))
+        code = _print_sweep(ended, as_json=as_json)
+    raise typer.Exit(code)
 
 
 @contextlib.contextmanager
@@ -193,7 +198,7 @@ def train(
     overrides: SetOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Train the run that a sweep of a space would try first.
+    """Train one model: the one that a sweep of the space would try first.
 
     --set changes it, as in training.batch_size=200, and takes seeds=N (with different seeds, each in a folder
     seed-…), scale=paper, workers=N and gpus_per_worker=X. Training continues from the last checkpoint of the run
@@ -285,15 +290,21 @@ def _before(trained: TrainedRun, name: str) -> str:
 
 
 def _print_plan(plan: SweepPlan) -> None:
-    from raysent.live import fitted_lines, ranking_line
+    from raysent.live import fitted_lines, plan_lines, ranking_line
     from raysent.training import describe, show_bytes
 
     values, space = plan.values(), plan.space
     if not space.limits.trials:
-        results.print(f"{space.name}: trains nothing, into {values['run']}", soft_wrap=True)
-        results.print(f"tasks: {', '.join(plan.tasks) or 'none'}", soft_wrap=True)
-        for line in [*plan.pretrained.shown, *fitted_lines(space)]:
+        lines = plan_lines(
+            space,
+            run=values["run"],
+            where="",
+            data=plan.summaries,
+            encoders=plan.pretrained.short,
+        )
+        for line in filter(None, [*lines, plan.pretrained.missing]):
             results.print(line, soft_wrap=True)
+        detail(*plan.pretrained.shown, *fitted_lines(space))
         return
     base = space.config(space.first_params())
     unit = "pairs" if base.source is base.pairs else "sentences"
@@ -365,7 +376,7 @@ def _print_sweep(ended: Sweep, *, as_json: bool) -> int:
         if as_json:
             print_json({**_values(ended), "resume": f"raysent resume {shlex.quote(ended.address)}"})
         return ExitCode.INTERRUPTED
-    from raysent.ensembles import answer_lines, answer_values
+    from raysent.ensembles import answer_lines, answer_values, kinds_line, notes_of
 
     evaluation = ended.evaluation
     assert evaluation is not None
@@ -384,23 +395,22 @@ def _print_sweep(ended: Sweep, *, as_json: bool) -> int:
         print_json({**_values(ended), **after})
     else:
         if ended.recorded.trials:
-            _print_leaderboard(ended)
+            _note_leaderboard(ended)
         if evaluation.stopped:
             messages.print(evaluation.stopped, soft_wrap=True)
         elif evaluation.result is None and not ended.answers:
             why = "no task is wanted" if evaluation.num_members else "no trial has a model"
             messages.print(f"nothing was evaluated: {why}")
         elif evaluation.result is not None:
-            results.print()
-            print_ensemble(evaluation.result, is_short=bool(ended.answers))
+            detail(*ensemble_parts(evaluation.result, is_short=bool(ended.answers)))
         if evaluation.kinds is not None:
-            _print_kinds(ended, evaluation.kinds)
-        results.print(f"\nreport: {address_of(evaluation.report)}", soft_wrap=True)
-        results.print()
-        for line in answer_lines(ended.answers):
+            detail(*_kinds_parts(ended, evaluation.kinds))
+        detail(*notes_of(ended.answers))
+        last = address_of(evaluation.report)
+        if evaluation.kinds is not None:
+            last = f"{last}; {kinds_line(ended.folder, evaluation.kinds)}"
+        for line in answer_lines(ended.answers, last):
             results.print(line, soft_wrap=True)
-        if evaluation.kinds is not None and ended.codes_command:
-            results.print(f"binary codes of its vectors: {ended.codes_command}", soft_wrap=True)
     return _sweep_code(ended, evaluation)
 
 
@@ -444,10 +454,8 @@ def _values(ended: Sweep) -> dict[str, Any]:
     }
 
 
-def _print_kinds(ended: Sweep, kinds: Kinds) -> None:
-    """Print one trial of each kind by falling validation score, all together, and what each adds to the others."""
-    from raysent.ensembles import kinds_line
-
+def _kinds_parts(ended: Sweep, kinds: Kinds) -> list[Any]:
+    """Return a table of one trial of each kind and of all together, with what each adds; and remarks."""
     rows = [
         (
             one.kind,
@@ -461,15 +469,13 @@ def _print_kinds(ended: Sweep, kinds: Kinds) -> None:
     together = with_interval(kinds.together.value, kinds.together.interval)
     gain = with_interval(kinds.over_best.value, kinds.over_best.interval, is_signed=True)
     rows.append(("together", "", "", together, f"{gain} above {kinds.kinds[0].kind}"))
-    results.print()
     headings = [f"kinds, {kinds.of_tasks}", "trial", "validation", "test", "adds to the others"]
-    print_table(headings, rows, num_text=2)
-    results.print(kinds_line(ended.folder, kinds), soft_wrap=True)
-    for line in kinds.remarks:
-        messages.print(line, soft_wrap=True)
+    codes = f"binary codes of its vectors: {ended.codes_command}" if ended.codes_command else ""
+    return [table_of(headings, rows, num_text=2), *kinds.remarks, codes]
 
 
-def _print_leaderboard(ended: Sweep) -> None:
+def _note_leaderboard(ended: Sweep) -> None:
+    """Add a table of all trials to what few readers need."""
     names, metrics = list(ended.space.domains), ended.shown_metrics
     trials = ended.trials.astype(object).where(
         ended.trials.notna(), None
@@ -485,15 +491,12 @@ def _print_leaderboard(ended: Sweep) -> None:
         for name, row in trials.iterrows()
     ]
     headings = ["trial", "status", *(name.split(".")[-1] for name in names), *metrics, "time"]
-    print_table(
+    table = table_of(
         [heading.replace("median_", "median ") for heading in headings],
         rows,
         num_text=2 + len(names),
     )
-    if ended.over_chance:
-        results.print(ended.over_chance, soft_wrap=True)
+    detail(table, ended.over_chance)
     for trial in ended.recorded.trials:
         if trial.error:
-            messages.print(
-                f"trial {trial.name} {trial.status}: {trial.error}", style="red", soft_wrap=True
-            )
+            detail(f"trial {trial.name} {trial.status}: {trial.error}")

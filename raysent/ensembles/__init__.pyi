@@ -3,6 +3,7 @@ from .answer import Candidate as Candidate
 from .answer import answer_lines as answer_lines
 from .answer import answer_values as answer_values
 from .answer import commands as commands
+from .answer import notes_of as notes_of
 from .best import Prefer as Prefer
 from .best import choose as choose
 from .best import save_best as save_best

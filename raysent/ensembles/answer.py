@@ -9,10 +9,12 @@ from typing import Any, Literal
 
 from raysent.config import StrictModel
 from raysent.ensembles.methods import ANSWER
-from raysent.evaluation.baselines import LEXICAL, RANKING, is_baseline, is_free, shown_name
+from raysent.evaluation.baselines import LEXICAL, RANKING, is_baseline, is_free
 from raysent.evaluation.bootstrap import BootstrapEstimate, Interval
 from raysent.evaluation.records import LEARNED, LEARNED_NOTE
 from raysent.evaluation.task import Metric
+from raysent.evaluation.titles import shown_name
+from raysent.screen import WIDTH, shortened
 from raysent.storage import address_of
 
 MAJORITY = "majority"
@@ -20,10 +22,13 @@ MAJORITY = "majority"
 _METRICS = {
     "accuracy": "accuracy",
     "macro_f1": "macro F1",
-    "pearson": "correlation x 100",
+    "pearson": "correlation × 100",
     "ndcg_at_10": "nDCG@10",
 }
 _SHOWN_MEMBERS = 4
+# Answers of several tasks that the screen shows; and the least room of a title beside a long folder.
+_SHOWN_ANSWERS = 2
+_LEAST_TITLE = 40
 # A difference of at most so many points is a small one.
 _SMALL_POINTS = 2.0
 # Below this ratio of times, neither is called faster.
@@ -49,6 +54,7 @@ class Candidate(StrictModel):
         encode_ms: Milliseconds for 1,000 texts.
         num_bytes: Size of its models' files.
         learned: Whether one of its models was trained on labels of the task's training rows; its title says so by `*`.
+        titles: What its models are called where a person reads it; empty in files of earlier versions.
     """
 
     members: tuple[str, ...]
@@ -62,6 +68,7 @@ class Candidate(StrictModel):
     encode_ms: float
     num_bytes: int
     learned: bool = False
+    titles: tuple[str, ...] = ()
 
     @property
     def is_trained(self) -> bool:
@@ -75,7 +82,7 @@ class Candidate(StrictModel):
         """What it is in words."""
         if self.method == MAJORITY:
             return "the most frequent class"
-        names = [shown_name(name) for name in self.members]
+        names = list(self.titles or map(shown_name, self.members))
         if len(names) > _SHOWN_MEMBERS:
             names = [*names[: _SHOWN_MEMBERS - 1], f"{len(names) - _SHOWN_MEMBERS + 1} more"]
         shows_method = len(self.members) > 1 and self.method != ANSWER
@@ -137,11 +144,11 @@ class Answer(StrictModel):
 
     @property
     def test_text(self) -> str:
-        """What was tested, and how many of them."""
+        """What was held out for the score, and how many of them."""
         if not self.ranks:
-            return f"{self.num_test:,} test rows"
+            return f"{self.num_test:,} hold-out rows"
         chosen = "" if self.num_dev is None else f", chosen by {self.num_dev:,} of dev"
-        return f"{self.num_test:,} test queries{chosen}"
+        return f"{self.num_test:,} hold-out queries{chosen}"
 
     @property
     def basis(self) -> str:
@@ -149,25 +156,23 @@ class Answer(StrictModel):
         if self.ranks:
             return (
                 "Chosen by the queries of dev, a fitted weight by other queries; "
-                "scored on queries that chose nothing."
+                "scored on hold-out queries, which chose nothing."
             )
         fewer = (
-            ", what learned labels by validation rows"
-            if any(one.learned for one in self.candidates)
+            ", what was fine-tuned on labels by validation rows"
+            if any(candidate.learned for candidate in self.candidates)
             else ""
         )
         return (
-            f"Chosen by rows that train, each predicted by a fit without it{fewer}; "
-            f"scored on rows that chose nothing.{self._refit_text}"
+            f"Chosen by cross-validation on the rows that train{fewer}; "
+            f"scored on hold-out rows, which chose nothing.{self._refit_text}"
         )
 
     @property
     def _refit_text(self) -> str:
         if self.num_fitted is None:
             return ""
-        return (
-            f" After the score was known, it was fitted on all {self.num_fitted:,} labelled rows."
-        )
+        return f" Once the score was known, it was fitted on all {self.num_fitted:,} labelled rows."
 
     @property
     def simpler(self) -> list[Candidate]:
@@ -191,57 +196,130 @@ class Answer(StrictModel):
         return [one for title, one in found.items() if title != self.answer.title]
 
     @property
-    def sentence(self) -> str:
-        """What it is worth, and what the simplest thing would give."""
-        found, (low, high) = self.answer, self.answer.interval
-        scored = f"{self.task}: {self.metric_text} {found.test:.1f} [{low:.1f}, {high:.1f}]"
-        scored += f" on {self.test_text}"
+    def score_text(self) -> str:
+        """What it scores on what was held out, and what the most frequent class does."""
+        low, high = self.answer.interval
+        score = f"{self.metric_text} {self._figure(self.answer.test)} on {self.test_text}"
+        score += f" (95 % interval {low:.1f} to {high:.1f})"
+        if self.majority in (None, self.taken):
+            return score
+        assert self.majority is not None
+        return f"{score}; most frequent class {self._figure(self.candidates[self.majority].test)}"
+
+    @property
+    def verdict(self) -> str:
+        """What it is above simpler things; empty where nothing simpler was scored."""
         if self.ranks:
             return "; ".join(
-                [
-                    scored,
-                    *(f"{_signed(one.behind)} above {one.title} alone" for one in self.simpler),
-                ]
+                f"baseline {simple.title} {self._figure(simple.test)}: {_points(simple.behind)}"
+                for simple in self.simpler
             )
-        beside = [] if self.simplest in (None, self.taken) else [self.candidates[self.simplest]]
-        texts = [f"{one.title} alone {one.test:.1f}" for one in beside]
-        if self.majority not in (None, self.taken):
-            texts.append(f"majority {self.candidates[self.majority].test:.1f}")
-        if texts:
-            scored += f"; {', '.join(texts)}"
         if self.taken == self.majority:
             best = next(one for one in self.candidates if one.method != MAJORITY)
-            lead = _signed(self.over_majority)
-            return f"{scored}; on validation no model is better by an interval, {best.title} {lead}"
+            assert self.over_majority is not None
+            lead = _points(self.over_majority)
+            return f"no model is better beyond chance by cross-validation; {best.title}: {lead}"
+        if self.simplest is None:
+            return self._over_majority_text
         if self.taken == self.simplest:
-            scored += (
-                "; it is the simplest thing, and nothing is better by an interval on validation"
+            return self._over_majority_text or (
+                "it is the baseline, and nothing is better beyond chance by cross-validation"
             )
-        elif beside:
-            scored += f": {_signed(beside[0].behind)}, so {_verdict(found, beside[0])}"
-        if self.gain is not None and self.gain.interval[0] <= 0:
-            scored += f"; on the {self.num_chosen:,} rows that chose, its gain in log loss is not beyond chance"
-        if self.over_majority is not None and self.over_majority.interval[0] <= 0:
-            scored += (
-                "; on validation no model is better than the most frequent class by an interval"
+        simple = self.candidates[self.simplest]
+        compared = f"baseline {simple.title} {self._figure(simple.test)}: "
+        compared += _verdict(self.answer, simple)
+        return "; ".join(filter(None, (compared, self._over_majority_text)))
+
+    @property
+    def _over_majority_text(self) -> str:
+        if self.over_majority is None or self.over_majority.interval[0] > 0:
+            return ""
+        return "not better than the most frequent class beyond chance by cross-validation"
+
+    @property
+    def sentence(self) -> str:
+        """What it is worth, and what simpler things would give."""
+        parts = [f"{self.task}: {self.score_text}", self.verdict]
+        if self.gain is not None and self.gain.interval[0] <= 0 and self.taken != self.simplest:
+            parts.append(
+                f"its gain in log loss on the {self.num_chosen:,} cross-validated rows is not beyond chance"
             )
-        return scored
+        if self.simplest not in (None, self.taken) and self.prefer is None:
+            simple = self.candidates[self.simplest]
+            is_faster = self.answer.encode_ms >= _FASTER * simple.encode_ms > 0
+            if is_faster and simple.behind.interval[0] <= 0:
+                parts.append("--set evaluation.prefer=speed takes the fastest of what is as good")
+        return "; ".join(filter(None, parts))
+
+    def _figure(self, score: float) -> str:
+        """Return a score as it is written: accuracy in percent."""
+        return f"{score:.1f} %" if self.metric == "accuracy" else f"{score:.1f}"
 
 
-def answer_lines(answers: Sequence[tuple[Path, Answer]]) -> list[str]:
-    """Return what a user should know first: what to take, what it is worth, and how to use it.
+def answer_lines(answers: Sequence[tuple[Path, Answer]], report: str = "") -> list[str]:
+    """Return what a user should know first, at most five lines: the model, its score, its baseline, what to do next.
 
     Args:
         answers: Each saved answer's folder, and the answer.
+        report: The report's file; empty for no line about it.
     """
-    lines = []
-    for folder, found in answers:
-        lines += [f"Take {address_of(folder)}: {found.answer.title}", found.sentence]
-        lines += (
-            [LEARNED_NOTE] if any(one.learned for one in (found.answer, *found.simpler)) else []
+    if not answers:
+        return [f"Report: {report}"] if report else []
+    lines = _lines_of_one(*answers[0]) if len(answers) == 1 else _lines_of_several(answers)
+    return [*lines, *([f"Report: {report}"] if report else [])]
+
+
+def _lines_of_one(folder: Path, answer: Answer) -> list[str]:
+    start = f"Your model: {address_of(folder)} ("
+    room = max(_LEAST_TITLE, WIDTH - len(start) - 1)
+    title = answer.answer.title
+    if len(title) > room and len(answer.answer.members) > 1:
+        title = f"ensemble of {len(answer.answer.members)}: {title}"
+    lines = [f"{start}{shortened(title, room)})"]
+    lines += [shortened(_capital(text)) for text in (answer.score_text, answer.verdict) if text]
+    return [*lines, _next_line(folder, answer)]
+
+
+def _lines_of_several(answers: Sequence[tuple[Path, Answer]]) -> list[str]:
+    num_more = len(answers) - _SHOWN_ANSWERS
+    more = f", and {num_more} more in the report" if num_more > 0 else ""
+    lines = [f"Your models: one a task, in {address_of(answers[0][0].parent)}{more}"]
+    for _, answer in answers[:_SHOWN_ANSWERS]:
+        score = f"{answer.metric_text} {answer._figure(answer.answer.test)}"
+        low, high = answer.answer.interval
+        lines.append(
+            shortened(
+                f"{answer.task}: {score} ({low:.1f} to {high:.1f}) on {answer.test_text}; {answer.verdict}"
+            )
         )
-    lines += ["      ".join(commands(*answers[0]))] if answers else []
-    return [*lines, *dict.fromkeys(line for _, found in answers for line in found.kept)]
+    return [*lines, _next_line(*answers[0])]
+
+
+def _next_line(folder: Path, answer: Answer) -> str:
+    """Return what to type next: as many commands as a line holds, the first one whole."""
+    first, *others = commands(folder, answer)
+    line = f"Next: {first}"
+    for command in others:
+        if len(f"{line}   or   {command}") <= WIDTH:
+            line = f"{line}   or   {command}"
+    return line
+
+
+def _capital(text: str) -> str:
+    """Return a sentence with a capital; names such as nDCG keep theirs."""
+    has_name = any(letter.isupper() for letter in text.split(maxsplit=1)[0])
+    return text if has_name else text[0].upper() + text[1:]
+
+
+def notes_of(answers: Sequence[tuple[Path, Answer]]) -> list[str]:
+    """Return what the lines of an answer leave out: how it was chosen, and how its pretrained encoders are kept."""
+    notes = []
+    for _, answer in answers:
+        notes += [f"{answer.sentence}.", answer.basis]
+        if any(candidate.learned for candidate in (answer.answer, *answer.simpler)):
+            notes.append(LEARNED_NOTE)
+        notes += answer.kept
+    return list(dict.fromkeys(notes))
 
 
 def commands(folder: Path, answer: Answer) -> list[str]:
@@ -273,7 +351,7 @@ def answer_card(folder: Path, answer: Answer) -> str:
         + "\n".join(f"$ {command}" for command in commands(folder, answer))
         + "\n```",
         f"```python\n{python}\n```",
-        f"| model | validation | test {answer.metric_text} | the answer is above by |\n|---|---|---|---|\n"
+        f"| model | cross-validated | hold-out {answer.metric_text} | the answer is above by |\n|---|---|---|---|\n"
         + "\n".join(rows),
         *([LEARNED_NOTE] if any(one.learned for one in (answer.answer, *answer.simpler)) else []),
         *answer.kept,
@@ -302,22 +380,26 @@ def _signed(estimate: BootstrapEstimate | None) -> str:
     return f"{estimate.value:+.1f} [{estimate.interval[0]:+.1f}, {estimate.interval[1]:+.1f}]"
 
 
+def _points(estimate: BootstrapEstimate) -> str:
+    """Return a difference in points, with its interval."""
+    low, high = estimate.interval
+    return f"{estimate.value:+.1f} points ({low:+.1f} to {high:+.1f})"
+
+
 def _verdict(taken: Candidate, simple: Candidate) -> str:
-    """Return what a paired difference on test rows says, and what it costs."""
+    """Return what a paired difference on hold-out rows says, and what it costs."""
     low, high = simple.behind.interval
+    difference = _points(simple.behind)
     ratio = taken.encode_ms / simple.encode_ms if simple.encode_ms > 0 else 0.0
     times = f"{ratio:.0f} times" if ratio >= 10 else f"{ratio:.1f} times"
+    is_faster = ratio >= _FASTER
     if low > 0:
-        return f"it is better than {simple.title} alone" + (
-            f", and {times} slower" if ratio >= _FASTER else ""
-        )
-    faster = f" and {times} faster" if ratio >= _FASTER else ""
+        return f"better by {difference}" + (f", {times} slower" if is_faster else "")
+    faster = f", {times} faster" if is_faster else ""
     if high < 0:
-        return f"{simple.title} alone is better on these rows{faster}"
+        return f"the baseline is better, {difference}{faster}"
     if low == high:
-        return f"{simple.title} alone is as good{faster}"
+        return f"as good{faster}"
     if high <= _SMALL_POINTS:
-        return f"{simple.title} alone is nearly as good{faster}"
-    return f"these rows show no difference from {simple.title} alone" + (
-        f", which is{faster[4:]}" if faster else ""
-    )
+        return f"nearly as good, {difference}{faster}"
+    return f"no difference shown, {difference}{faster}"

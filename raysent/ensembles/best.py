@@ -65,6 +65,7 @@ from raysent.evaluation.records import Record
 from raysent.evaluation.refit import NUM_FITTED
 from raysent.evaluation.targets import Float64, Targets
 from raysent.evaluation.task import Task
+from raysent.evaluation.titles import model_title
 from raysent.models.known import reads_language
 from raysent.models.schemes import split_path
 from raysent.storage import path_below, remove_folder, write_text
@@ -633,6 +634,7 @@ def _as_shown(
         encode_ms=candidate.cost.encode_ms,
         num_bytes=candidate.cost.num_bytes,
         learned=any(records[place].score.learned for place in candidate.members),
+        titles=tuple(model_title(member.path, member.name) for member in needed),
     )
 
 

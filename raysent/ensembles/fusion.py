@@ -38,6 +38,7 @@ from raysent.evaluation.retrieval import (
 )
 from raysent.evaluation.task import RetrievalData, Task
 from raysent.evaluation.task_files.queries import with_dev
+from raysent.evaluation.titles import model_title, shown_name
 from raysent.models.sentence_encoder import JoinedEncoders, SentenceEncoder
 from raysent.storage import address_of, read_json, write_json, write_text
 from raysent.storage.layout import (
@@ -242,6 +243,10 @@ def _result(
                 behind=means[0].minus(mean),
                 encode_ms=sum(found[one].score.encode_ms or 0.0 for one in needed),
                 num_bytes=sum(found[one].score.costs.num_bytes or 0 for one in needed),
+                titles=(
+                    *(model_title(member.path, member.name) for member in needed),
+                    *([] if share == 0 else [shown_name(WORDS)]),
+                ),
             )
         )
     answer = Answer(

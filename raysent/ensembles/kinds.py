@@ -23,7 +23,7 @@ from raysent.ensembles.kept import keep_record, kept
 from raysent.ensembles.methods import ENSEMBLE
 from raysent.ensembles.result import EnsembleResult, member_cost, write_result
 from raysent.ensembles.task_ensemble import score_methods
-from raysent.errors import ArtifactError, listed
+from raysent.errors import ArtifactError
 from raysent.evaluation.bootstrap import BootstrapEstimate, mean_estimate
 from raysent.evaluation.evaluate import Evaluator
 from raysent.evaluation.members import Member
@@ -158,11 +158,9 @@ def read_kinds(run: Path) -> Kinds | None:
 
 def kinds_line(run: Path, kinds: Kinds) -> str:
     """Return where one model of each kind is saved together, and what that is worth."""
-    names = listed([f"{one.kind} ({one.member})" for one in kinds.kinds])
-    score = f"{kinds.of_tasks}: {_with_interval(kinds.together)}"
-    best = kinds.kinds[0]
-    gain = f"{_signed(kinds.over_best)} above {best.kind}, the best of them on validation"
-    return f"{address_of(run / KINDS_FOLDER)}: {names}, weighted by validation; {score}, {gain}"
+    low, high = kinds.over_best.interval
+    gain = f"{kinds.over_best.value:+.1f} points ({low:+.1f} to {high:+.1f}) above {kinds.kinds[0].kind}"
+    return f"all kinds: {address_of(run / KINDS_FOLDER)} {kinds.together.value:.1f}, {gain}"
 
 
 def _kinds(
@@ -210,11 +208,3 @@ def _tested(records: Sequence[Record]) -> BootstrapEstimate:
 
 def _validation(records: Sequence[Record]) -> float:
     return float(np.mean([record.validation for record in records]))
-
-
-def _with_interval(estimate: BootstrapEstimate) -> str:
-    return f"{estimate.value:.1f} [{estimate.interval[0]:.1f}, {estimate.interval[1]:.1f}]"
-
-
-def _signed(estimate: BootstrapEstimate) -> str:
-    return f"{estimate.value:+.1f} [{estimate.interval[0]:+.1f}, {estimate.interval[1]:+.1f}]"

@@ -30,3 +30,5 @@ from .tasks import absent_tasks as absent_tasks
 from .tasks import check_data as check_data
 from .tasks import find_task as find_task
 from .tasks import resolve_tasks as resolve_tasks
+from .titles import model_title as model_title
+from .titles import shown_name as shown_name

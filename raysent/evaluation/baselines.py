@@ -129,20 +129,6 @@ def worth_elsewhere(paths: Sequence[str], *, unfit: Collection[str] = ()) -> lis
     return [1 / len(leaders) if path in leaders else 0.0 for path in paths]
 
 
-def shown_name(name: str) -> str:
-    """Return the name of a model in words: `mean of 0003's word vectors, untrained` for `words:start:0003`."""
-    what, _, of = name.rpartition(":")
-    texts = {
-        "words:start": f"mean of {of}'s word vectors, untrained",
-        "words": f"mean of {of}'s word vectors",
-        "middle": f"{of}'s middle layer",
-        "static": f"{of}'s static table",
-        "start": f"{of} untrained",
-        "hash": f"mean of {of} random numbers a word",
-    }
-    return texts.get(what, name)
-
-
 def below_start(scores: Mapping[str, float]) -> dict[str, float]:
     """Return the points that trained models lose against themselves before training.
 

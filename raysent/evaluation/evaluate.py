@@ -71,6 +71,7 @@ from raysent.evaluation.task import (
 )
 from raysent.evaluation.task_files.queries import with_dev
 from raysent.evaluation.tasks import resolve_tasks
+from raysent.evaluation.titles import model_title
 from raysent.evaluation.vector_store import stored
 from raysent.models import load as load_model
 from raysent.models.schemes import split_path
@@ -78,6 +79,7 @@ from raysent.models.schemes.tfidf import LexicalModel
 from raysent.models.sentence_encoder import SentenceEncoder
 from raysent.parallel import Progress
 from raysent.progress import messages
+from raysent.screen import detail
 from raysent.storage import address_of, cache_folder, content_key
 
 # Path -> encoder.
@@ -382,9 +384,7 @@ class Evaluator:
     def _write(self, job: Job, result: Result) -> None:
         _write(record_folder(self.output / job.member.folder, job.protocol), job, result)
         if isinstance(result, Record) and result.key == job.limited_key:
-            messages.print(
-                f"{result.model} on {result.task}: {result.about['limited']}", soft_wrap=True
-            )
+            detail(f"{result.model} on {result.task}: {result.about['limited']}")
             return
         for folder in _shared_folder(job):
             with contextlib.suppress(
@@ -394,7 +394,8 @@ class Evaluator:
 
     def _report(self, job: Job, done: int, total: int) -> None:
         if self.progress is not None:
-            self.progress(f"{job.member.name}: {job.data.task}", done, total)
+            title = model_title(job.member.path, job.member.name)
+            self.progress(f"{title} on {job.data.task}", done, total)
 
 
 def _of_kind(result: Result, data: AnyData) -> tuple[Result, bool]:

@@ -238,10 +238,12 @@ class Remarks:
     Attributes:
         notes: What was guessed, such as which column holds the text.
         warnings: What may make scores misleading, such as the same text in train and test.
+        summary: What the rows are in one short line, for a plan; empty for tasks that are no table of a user.
     """
 
     notes: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
+    summary: str = ""
 
 
 @dataclass(frozen=True)

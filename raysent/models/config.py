@@ -94,3 +94,10 @@ def check_parts(
         raise ValueError(
             f"postprocessing.whitening must be at most {size}, the size of the vector; given {postprocessing.whitening}"
         )
+
+
+def spoken_name(encoder: EncoderConfig, code: CodeConfig | None = None) -> str:
+    """Return what a model is, as a person says it: `GRU both ways, 300 numbers`, or a binary code of that."""
+    if code is None:
+        return encoder.spoken_name
+    return f"binary code of a {encoder.spoken_name}"

@@ -30,6 +30,7 @@ from raysent.models.known import PRETRAINED_SCHEMES, find_encoder
 from raysent.models.schemes import missing_model, split_path, with_scheme
 from raysent.pipeline.scales import SpaceScale, scale_overrides
 from raysent.progress import messages
+from raysent.screen import detail, warn
 from raysent.storage import atomic_write, cache_folder, content_key, open_folder, safe_name
 from raysent.sweeps.lessons import lesson_overrides
 from raysent.sweeps.space import (
@@ -177,8 +178,6 @@ def tasks_of(
     space: SearchSpace,
     names: Sequence[str | Task] | None,
     data: str | Path | None,
-    *,
-    progress: bool = False,
 ) -> TaskSet:
     """Return the tasks that are named, else those of the space, else all whose files are there."""
     chosen = space.evaluation.tasks if names is None else names
@@ -190,8 +189,6 @@ def tasks_of(
         raise space.document.error(
             ("evaluation", "tasks"), str(error).removeprefix("tasks ")
         ) from None
-    if progress:
-        print_remarks(tasks)
     return tasks
 
 
@@ -248,18 +245,17 @@ def spec_of(task: Task) -> str:
 
 
 def print_remarks(tasks: Iterable[Task]) -> None:
-    """Print what was guessed of tasks' files, and what may make their scores misleading."""
+    """Print what may make tasks' scores misleading; what was guessed of their files is a detail."""
     for task in tasks:
-        for note in task.remarks.notes:
-            messages.print(note, style="dim", soft_wrap=True)
+        detail(*task.remarks.notes)
         for warning in task.remarks.warnings:
-            messages.print(f"warning: {warning}", soft_wrap=True)
+            warn(warning)
 
 
 def print_notes(config: RunConfig) -> None:
-    """Print how the tables of a run's corpus are read."""
-    for note in corpus_notes(config.corpus) if config.source is config.corpus else ():
-        messages.print(note, style="dim", soft_wrap=True)
+    """Note how the tables of a run's corpus are read, a detail."""
+    if config.source is config.corpus:
+        detail(*corpus_notes(config.corpus))
 
 
 def metric_values(metric: str | Task, data: str | Path | None = None) -> dict[str, Any]:
@@ -311,17 +307,6 @@ def view_of(space: SearchSpace, folder: Path, *, progress: bool) -> SweepView:
     return SweepView(messages, space, folder=folder, is_quiet=is_quiet)
 
 
-def print_lines(lines: Iterable[str]) -> None:
-    """Print lines of text that are not wrapped."""
-    for line in filter(None, lines):
-        messages.print(line, soft_wrap=True)
-
-
-def print_warning(line: str) -> None:
-    """Print a warning to standard error."""
-    messages.print(f"warning: {line}", soft_wrap=True)
-
-
 def default_space(
     tasks: Sequence[str | Task] | None, options: SpaceOptions = _NOTHING_SET
 ) -> SearchSpace:
@@ -339,7 +324,7 @@ def default_space(
     """
     if not tasks:
         raise ConfigError(
-            "space: must be given where no task is; name one, such as quick_thoughts, or a task, such as reviews.csv"
+            "space: must be a search space, or a task must be given, as in raysent sweep --task reviews.csv"
         )
     names = options.names
     reasons: dict[str, str] = {}

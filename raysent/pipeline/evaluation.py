@@ -44,11 +44,12 @@ from raysent.models import load as load_model
 from raysent.models.pretrained import trust_remote_code as trusting
 from raysent.models.sentence_encoder import SentenceEncoder, check_size
 from raysent.parallel import map_in_processes, num_processes_for
-from raysent.pipeline.arguments import print_remarks, print_warning
+from raysent.pipeline.arguments import print_remarks
 from raysent.pipeline.choosing import names_that_chose
 from raysent.pipeline.results import scores_frame
 from raysent.progress import ProgressLines, messages
 from raysent.registry import Registry, by_table
+from raysent.screen import warn
 from raysent.storage import address_of, open_folder
 from raysent.storage.layout import EVALUATION_FOLDER, TRIALS_FOLDER
 from raysent.sweeps.machines import MAX_TRIALS, gpu_share
@@ -178,7 +179,7 @@ def _warn_of_ranking_pairs(models: Sequence[Model], tasks: Sequence[Task]) -> No
     names = names_that_chose(models) if pairs else frozenset()
     for task in pairs:
         if task.name.removesuffix(SIMILARITY_SUFFIX) in names:
-            print_warning(
+            warn(
                 f"{task.name}: all its pairs are tested, and some of them may have chosen a model that is evaluated"
             )
 
@@ -229,7 +230,7 @@ def _warn_of_ranking_rows(
 
     for folder, task in product(sorted(folders), tasks):
         if is_ranked_by_other_rows(folder, task, load):
-            print_warning(
+            warn(
                 f"{task.name}: {address_of(folder)} ranked its trials by other rows of it than those that train here, "
                 "so rows that test may have chosen them; with the same table and protocol fast/divided, none has"
             )
@@ -389,7 +390,7 @@ def label_curves(  # noqa: PLR0913 - the options of the command
     for one in lost:
         if not curves:
             raise one
-        print_warning(str(one))
+        warn(str(one))
     write_curves(folder, curves)
     return curves
 

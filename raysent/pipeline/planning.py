@@ -62,12 +62,11 @@ class SweepRequest:
     track: str | Sequence[str] = ()
 
 
-def make_plan(request: SweepRequest, *, progress: bool) -> SweepPlan:
+def make_plan(request: SweepRequest) -> SweepPlan:
     """Return the plan of a sweep, before anything takes time.
 
     Args:
         request: What the caller asks for.
-        progress: Whether to print what was guessed of tasks' tables.
 
     Raises:
         RaysentError: If the space, an argument or a task's file is wrong, or the run folder cannot be used.
@@ -76,7 +75,7 @@ def make_plan(request: SweepRequest, *, progress: bool) -> SweepPlan:
     space = with_possible_trials(swept_space(request.space, request.tasks, options))
     folder = run_folder_of(request.run, space.name)
     check_targets(request.track, space, folder)
-    tasks = tasks_of(space, request.tasks, options.data, progress=progress)
+    tasks = tasks_of(space, request.tasks, options.data)
     return SweepPlan(with_labels_of(space, tasks), folder, tasks, address=request.address)
 
 

@@ -33,6 +33,7 @@ from raysent.models.known import (
 from raysent.models.model import SentenceModel
 from raysent.models.schemes import find_scheme, split_path, with_scheme
 from raysent.platforms import expanded
+from raysent.screen import shortened
 
 WITH_VARIABLE = "RAYSENT_WITH"
 # What a user writes to have no pretrained encoder.
@@ -58,6 +59,7 @@ _NUM_SAMPLED = 1000
 _MOST_UNKNOWN = 0.02
 _HOW = "--with NAME or --with FOLDER names one"
 _WORTH = "one is worth 5 to 16 points of accuracy on English tables with few labels"
+_FEW = "no pretrained encoder (worth 5 to 16 points with few labels)"
 
 
 @dataclass(frozen=True)
@@ -67,10 +69,23 @@ class ChosenEncoders:
     Attributes:
         paths: Their names, as `load` takes them.
         line: Which take part and why, for a reader; empty where the user named them.
+        missing: What to do for one where none takes part, in a line of a screen.
     """
 
     paths: tuple[str, ...]
     line: str = ""
+    missing: str = ""
+
+    @property
+    def short(self) -> str:
+        """Their names alone."""
+        places = [split_path(path)[1] or path for path in self.paths]
+        return ", ".join(Path(place).name for place in places)
+
+    @property
+    def notes(self) -> list[str]:
+        """Which take part and why, where the plan has their names alone."""
+        return [self.line] if self.line else []
 
     @property
     def shown(self) -> list[str]:
@@ -213,7 +228,8 @@ def _language_of(tasks: Sequence[Task], data: Path | None) -> str | None:
 def _at_hand(language: str, *, say: Callable[[str], object], may_download: bool) -> ChosenEncoders:
     if find_spec("transformers") is None:
         line = f"no pretrained encoder takes part: pip install 'raysent[pretrained]' reads them; {_WORTH}"
-        return ChosenEncoders((), line)
+        missing = f"{_FEW}: pip install 'raysent[pretrained]'"
+        return ChosenEncoders((), line, missing)
     files = encoder_at_hand(language)
     if files is not None and files.known is not None:
         line = f"{files.known.summary} is on this machine and takes part; --with none leaves it out"
@@ -229,7 +245,8 @@ def _at_hand(language: str, *, say: Callable[[str], object], may_download: bool)
         try:
             files = download(smallest, say=say)
         except ArtifactError as error:
-            return ChosenEncoders((), f"no pretrained encoder takes part: {error}")
+            missing = shortened(f"no pretrained encoder takes part: {error}")
+            return ChosenEncoders((), f"no pretrained encoder takes part: {error}", missing)
         return ChosenEncoders((f"st:{files.name}",), f"{smallest.short_name} takes part")
     others = [known.short_name for known in known_encoders() if find_local(known) is not None]
     if others:
@@ -237,9 +254,10 @@ def _at_hand(language: str, *, say: Callable[[str], object], may_download: bool)
             f"{', '.join(others)} on this machine reads no texts in {_language_name(language)}, and takes no part; "
             f"{_HOW}"
         )
-        return ChosenEncoders((), line)
+        missing = f"no pretrained encoder here reads {_language_name(language)}; {_HOW}"
+        return ChosenEncoders((), line, missing)
     line = f"no pretrained encoder is on this machine, and none can be downloaded; {_WORTH}; {_HOW}"
-    return ChosenEncoders((), line)
+    return ChosenEncoders((), line, f"{_FEW}: {_HOW}")
 
 
 def _language_name(code: str) -> str:

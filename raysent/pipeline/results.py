@@ -115,6 +115,21 @@ class SweepPlan:
         return self.task_set.names
 
     @property
+    def summaries(self) -> list[str]:
+        """What each task's rows are, in a line, or its name."""
+        return [task.remarks.summary or task.name for task in self.task_set]
+
+    @property
+    def remark(self) -> str:
+        """The warning about the tasks' rows, or how many there are; else what to do for a pretrained encoder."""
+        warnings = [warning for task in self.task_set for warning in task.remarks.warnings]
+        if not warnings:
+            return self.pretrained.missing
+        if len(warnings) == 1:
+            return f"warning: {warnings[0]}"
+        return f"{len(warnings)} warnings about the data: 'raysent doctor TABLE' shows them"
+
+    @property
     def metric(self) -> str:
         """What trials are ranked by."""
         return self.space.metric

@@ -38,21 +38,17 @@ from raysent.evaluation.task import PROBED, VALIDATED, Task, TaskData
 from raysent.evaluation.tasks import resolve_tasks
 from raysent.kernels.devices import chosen_device, on_device
 from raysent.live import (
-    chance_line,
-    fitted_lines,
     is_submitted,
+    known_lines,
     plan_lines,
-    ranking_line,
-    size_line,
 )
 from raysent.parallel import Progress
 from raysent.pipeline.arguments import (
     Space,
     SpaceOptions,
     overrides_of,
-    print_lines,
     print_notes,
-    print_warning,
+    print_remarks,
     spec_of,
     view_of,
 )
@@ -77,13 +73,16 @@ from raysent.pipeline.results import (
 )
 from raysent.pipeline.scales import SpaceScale
 from raysent.progress import ProgressLines, messages
+from raysent.screen import RunLog, detail, run_log, show, warn
 from raysent.storage import (
     Lease,
     address_of,
     holding,
+    is_remote,
     open_folder,
     path_below,
     remove_folder,
+    write_text,
 )
 from raysent.storage.layout import (
     BEST_FOLDER,
@@ -107,6 +106,7 @@ from raysent.sweeps import (
 from raysent.sweeps.driver import Surroundings, check_free
 from raysent.sweeps.driver import resume as resume_sweep
 from raysent.sweeps.driver import start as start_sweep
+from raysent.sweeps.fitting import shortages
 from raysent.sweeps.fleet import (
     EvaluationMachines,
     evaluation_machines,
@@ -160,7 +160,9 @@ def plan(  # noqa: PLR0913 - the options of the command
     """
     options = SpaceOptions(corpus, set, scale, metric, data, settings)
     request = SweepRequest(space, options, tasks, run, address, track)
-    planned = make_plan(request, progress=progress)
+    planned = make_plan(request)
+    if progress:
+        print_remarks(planned.task_set)
     planned = with_encoders(planned, say=lambda _: None, may_download=False)
     with ProgressLines(is_quiet=not progress) as bar:
         planned = estimated(planned, progress=bar)
@@ -228,45 +230,48 @@ def sweep(  # noqa: PLR0913 - the options of the command
     """
     options = SpaceOptions(corpus, set, scale, metric, data, settings)
     request = SweepRequest(space, options, tasks, run, address, track)
-    planned = make_plan(request, progress=progress)
-    evaluation = _recorded_evaluation(planned, labels)
-    planned = with_encoders(planned, say=lambda line: print_lines([line] if progress else []))
-    encoder_lines = _encoder_lines(planned)
-    planned = with_named_encoders(planned)
-    where = _where(planned.space, address)
-    lines: list[str] = []
-    if progress and not is_submitted():
-        lines = [
-            *encoder_lines,
-            *plan_lines(
-                planned.space,
-                run=address_of(planned.folder),
-                where=where,
-                tasks=list(planned.tasks),
-            ),
-        ]
-    # A log has the plan only once the space is known to be free of mistakes, which are one line.
-    if messages.is_terminal:
-        print_lines(lines)
-    check_free(planned.folder)
-    with holding(planned.folder) as lease:
-        check_free(planned.folder)  # another command may have begun meanwhile
-        planned = with_own_text(planned)
-        with ProgressLines(is_quiet=not progress) as bar:
-            planned = fitted(planned, progress=bar)
-        # Workers on other machines have other working folders; those of a submitted job have a copy of its own.
-        planned = divided(planned, moves=address is not None and not is_submitted())
-        record = SweepRecord(
-            planned.space, seed, command, address, evaluation, device=chosen_device()
+    with run_log() as log:
+        planned = make_plan(request)
+        evaluation = _recorded_evaluation(planned, labels)
+        planned = with_encoders(planned, say=show if progress else lambda _: None)
+        detail(*_details(planned))
+        encoders, remark = planned.pretrained.short, planned.remark
+        planned = with_named_encoders(planned)
+        shows_plan = progress and not is_submitted()
+        lines = plan_lines(
+            planned.space,
+            run=address_of(planned.folder),
+            where=_where(planned.space, address),
+            data=planned.summaries,
+            encoders=encoders,
         )
+        # A log has the plan only once the space is known to be free of mistakes, which are one line.
+        show(*(lines if shows_plan and messages.is_terminal else ()))
+        check_free(planned.folder)
+        with holding(planned.folder) as lease:
+            check_free(planned.folder)  # another command may have begun meanwhile
+            planned = with_own_text(planned)
+            with ProgressLines(is_quiet=not progress) as bar:
+                planned = fitted(planned, progress=bar)
+            # Workers on other machines have other working folders; those of a submitted job have a copy of its own.
+            planned = divided(planned, moves=address is not None and not is_submitted())
+            record = SweepRecord(
+                planned.space, seed, command, address, evaluation, device=chosen_device()
+            )
 
-        def on_prepared(facts: Mapping[str, Any]) -> None:
-            if lines:
-                print_lines([] if messages.is_terminal else lines)
-                _say_prepared(planned.space, facts)
+            def on_prepared(facts: Mapping[str, Any]) -> None:
+                open_log(log, planned.folder)
+                if shows_plan:
+                    show(*(() if messages.is_terminal else lines))
+                    _say_prepared(planned.space, facts, remark=remark)
 
-        watchers = _Watchers(track, listeners, progress)
-        return _started(record, planned.folder, lease, watchers, on_prepared)
+            watchers = _Watchers(track, listeners, progress)
+            return _started(record, planned.folder, lease, watchers, on_prepared)
+
+
+def open_log(log: RunLog, folder: Path) -> None:
+    """Have the lines of a run written into its folder; into a bucket the whole file at a time."""
+    log.open(folder, store=write_text if is_remote(address_of(folder)) else None)
 
 
 def _recorded_evaluation(
@@ -290,27 +295,24 @@ def _recorded_evaluation(
     return values
 
 
-def _encoder_lines(planned: SweepPlan) -> list[str]:
-    """Return lines about the pretrained encoders that take part."""
+def _details(planned: SweepPlan) -> list[str]:
+    """Return what the lines of a plan leave out: notes and warnings about tables, and about pretrained encoders."""
     encoders, tasks = planned.pretrained, planned.task_set
-    lines = [encoders.line, *reading_notes(encoders.paths, tasks.tasks, tasks.data)]
-    return [line for line in lines if line]
+    lines = []
+    for task in tasks:
+        lines += [*task.remarks.notes, *(f"warning: {text}" for text in task.remarks.warnings)]
+    return [*lines, *encoders.notes, *reading_notes(encoders.paths, tasks.tasks, tasks.data)]
 
 
-def _say_prepared(space: SearchSpace, facts: Mapping[str, Any]) -> None:
-    """Print what is known of the text and the settings once the text is ready; nothing without trials."""
-    if not space.limits.trials:
-        return
-    print_notes(space.config(space.first_params()))
-    print_lines(
-        [
-            ranking_line(space),
-            *fitted_lines(space),
-            size_line(space, facts),
-            chance_line(space.metric, facts["pool"]),
-            "starting Ray and the processes of the first trials",
-        ]
-    )
+def _say_prepared(space: SearchSpace, facts: Mapping[str, Any], *, remark: str) -> None:
+    """Print the last line of a plan once the text is ready, and what else is known of it as details.
+
+    The line is what the time or the text is too little for, else a remark.
+    """
+    show(*(shortages(space)[:1] or [remark]))
+    if space.limits.trials:
+        print_notes(space.config(space.first_params()))
+        detail(*known_lines(space, facts))
 
 
 @dataclass(frozen=True)
@@ -337,7 +339,7 @@ def _started(
 ) -> Sweep:
     """Start a sweep in its folder, which this process holds, and evaluate it once it has ended."""
     space, progress = record.space, watchers.progress
-    with TrackingThread(space, folder, targets=watchers.track, warn=print_warning) as tracking:
+    with TrackingThread(space, folder, targets=watchers.track, warn=warn) as tracking:
         with _surroundings(
             space, folder, [tracking, *watchers.listeners], progress=progress
         ) as around:
@@ -380,7 +382,8 @@ def resume(
     limits = overrides_of(
         {"budget": ("cost.budget", budget), "deadline": ("cost.deadline", deadline)}
     )
-    with holding(folder) as lease:
+    with run_log() as log, holding(folder) as lease:
+        open_log(log, folder)
         recorded = read_sweep(folder)
         _check_relative_paths(recorded)
         device = chosen_device() or recorded.record.device
@@ -389,10 +392,10 @@ def resume(
             num_trials = recorded.space.limits.trials
             where = f"; computes on {device}" if device else ""
             line = f"{recorded.space.name}: resumes; {num_ended} of {num_trials} trials have ended"
-            print_lines([line + where])
+            show(line + where)
         with (
             on_device(device),
-            TrackingThread(recorded.space, folder, targets=track, warn=print_warning) as tracking,
+            TrackingThread(recorded.space, folder, targets=track, warn=warn) as tracking,
         ):
             with _surroundings(
                 recorded.space,
@@ -506,7 +509,7 @@ def _evaluated(folder: Path, *, progress: bool, tracking: Listener) -> Sweep:
     if ended.closed and progress:
         num_trials = ended.space.limits.trials
         left = num_trials - len(ended.recorded.trials)
-        what = f"{left} of {num_trials} trials were never started" if left else "no more training"
+        what = f"{left} of {num_trials} models were never trained" if left else "no more training"
         messages.print(f"{what}: {ended.closed}", soft_wrap=True)
     keep_lessons(ended.recorded)
     record = ended.recorded.record
@@ -543,7 +546,7 @@ def _evaluate_best(
     if has_candidates and options.get("tasks") != []:
         chosen = _tasks_of(ended.folder, options, data)
         probed = [task for task in chosen if task.scoring in PROBED]
-        with ProgressLines(prefix="evaluating ", is_quiet=not progress) as bar:
+        with ProgressLines(prefix="scoring ", is_quiet=not progress) as bar:
 
             def on_progress(what: str, done: int, total: int | None) -> None:
                 machines.check_budget()
@@ -670,7 +673,7 @@ def _members_of(ended: Sweep) -> tuple[list[Trial], tuple[str, ...]]:
                 continue
             broken.add(trial.number)
             left_out.append(trial.name)
-            print_warning(f"trial {trial.name} has no whole model and is left out: {fault}")
+            warn(f"trial {trial.name} has no whole model and is left out: {fault}")
         if not broken:
             return selected, tuple(left_out)
         trials = [trial for trial in trials if trial.number not in broken]

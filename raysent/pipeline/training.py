@@ -25,7 +25,6 @@ from raysent.pipeline.arguments import (
     Space,
     SpaceOptions,
     overrides_of,
-    print_lines,
     print_notes,
     run_folder_of,
     swept_space,
@@ -33,6 +32,7 @@ from raysent.pipeline.arguments import (
 from raysent.pipeline.results import TrainedRun, write_report
 from raysent.pipeline.scales import SpaceScale
 from raysent.progress import ProgressLines, messages
+from raysent.screen import detail, show
 from raysent.storage import address_of, open_folder, to_uri
 from raysent.storage.layout import (
     CODE_FILE,
@@ -214,7 +214,7 @@ def train_space(
     checked = checked if address is None else with_absolute_paths(checked)
     with ProgressLines(is_quiet=not progress) as bar:
         checked = fit_to_machine(checked, address=address, is_sweep=False, progress=bar)
-    print_lines(fitted_lines(checked) if progress else [])
+    detail(*fitted_lines(checked))
     first = make_sampler(checked, seed=0).ask(0) if checked.domains else None
     params = {} if first is None else first[0]
     config = checked.config(params)
@@ -327,7 +327,7 @@ def train_all(  # noqa: PLR0913 - the options of the command
     words = words_line(configs[0], training_data)
     if progress:
         print_notes(configs[0])
-        print_lines([words] if words else [])
+        show(words)
     trained = []
     try:
         with ray_session(address) if len(configs) > 1 else contextlib.nullcontext():

@@ -16,8 +16,8 @@ from raysent.cost import Bill, bill_of
 from raysent.ensembles import Answer, EnsembleResult, read_answers, read_result
 from raysent.ensembles.label_curves import LabelCurve, read_curves
 from raysent.errors import ArtifactError
-from raysent.evaluation.baselines import shown_name
 from raysent.evaluation.records import AnyScore, Costs, costs_of, read_scores
+from raysent.evaluation.titles import shown_name
 from raysent.report.blocks import number
 from raysent.storage import address_of
 from raysent.storage.layout import ENSEMBLE_FILE, EVALUATION_FOLDER, RUN_FILE, SWEEP_FILE

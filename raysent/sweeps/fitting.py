@@ -69,6 +69,9 @@ _STEPS_PER_EPOCH = 400
 _LEAST_BATCH, _LEAST_STEPS_PER_EPOCH = 50, 4
 # Trials of fewer steps than this learn next to nothing.
 _LEAST_STEPS = 150
+# What a reason says where something is too short or too few.
+_LITTLE = "teach next to nothing"
+_SHORTAGES = (_LITTLE, "is enough")
 # Runs of a space that are looked at for which settings any of them has.
 _MOST_RUNS = 256
 # With fewer steps than this, rates of this interval; more steps have the space's own.
@@ -161,6 +164,12 @@ def fitted_settings(space: SearchSpace) -> list[FittedSetting]:
         distinct = {repr(value): value for value in searched or found}
         settings.append(FittedSetting(name, tuple(distinct.values()), why))
     return settings
+
+
+def shortages(space: SearchSpace) -> list[str]:
+    """Return what the time, the text or the trials are too few for, each with what is enough, in words."""
+    clauses = [clause for why in space.fitted.values() for clause in why.split("; ")]
+    return [clause for clause in clauses if any(mark in clause for mark in _SHORTAGES)]
 
 
 def fitted_values(space: SearchSpace) -> dict[str, Any]:
@@ -754,7 +763,9 @@ def _too_few_steps(num_steps: float, *, num_trials: int) -> str:
     cures = [f"{factor:.0f} times the time"] if factor >= 2 else ["more time"]
     if fewer < num_trials:
         cures.insert(0, f"limits.trials {fewer}")
-    return f"; {max(1, round(num_steps)):,} steps teach next to nothing: {' or '.join(cures)} has {_LEAST_STEPS}"
+    return (
+        f"; {max(1, round(num_steps)):,} steps {_LITTLE}: {' or '.join(cures)} has {_LEAST_STEPS}"
+    )
 
 
 def _fit_learning_rate(fitting: _Fitting, name: str) -> None:

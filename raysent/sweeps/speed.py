@@ -150,7 +150,9 @@ class MeasuredSpeed:
         """Return the measured seconds of a run with the cores that a trial has; one measurement for each encoder."""
         key = config.encoder.model_dump_json()
         if key not in self._known:
-            self._progress("measuring the speed of training", len(self._known) + 1, None)
+            self._progress(
+                "timing a few training steps for the plan, encoder", len(self._known) + 1, None
+            )
             text, num_threads = open_training_data(config), self._plan.cpus_per_worker
             self._known[key] = RunSeconds(*recent_run_s(config, text, num_threads=num_threads))
         return self._known[key]

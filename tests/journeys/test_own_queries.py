@@ -25,8 +25,8 @@ def test_own_queries_become_a_served_search(user, serving):
         "runs/first",
     ]
     said = user(*sweep, "--trials=1", "--yes", *SMALL)
-    assert "Take runs/first/best: " in said
-    assert "asked: " in said
+    assert "Your model: runs/first/best (" in said
+    assert "nDCG@10 " in said
 
     user("index", "runs/first", "passages", "-o", "index")
     with (user.folder / "asked.csv").open(newline="") as file:

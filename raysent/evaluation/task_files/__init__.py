@@ -546,8 +546,21 @@ def _read_rows(task: OwnTask) -> Rows:
     ]
     prefix = f"{task.name}: "
     return Rows(
-        data, Remarks((prefix + "; ".join(about),), tuple(prefix + warning for warning in warnings))
+        data,
+        Remarks(
+            (prefix + "; ".join(about),),
+            tuple(prefix + warning for warning in warnings),
+            _summary(task.name, data, columns, targets.notes),
+        ),
     )
+
+
+def _summary(name: str, data: TaskData, columns: Columns, targets: Sequence[str]) -> str:
+    """Return what a task's rows are, in one short line: `reviews: 3,000 rows of 'text', 2 classes of 'label' …`."""
+    texts = " and ".join(f"'{column}'" for column in columns.texts)
+    what = [f"{len(data):,} rows of {texts}", *targets]
+    held_out = f"{len(data.test):,} rows are held out"
+    return f"{name}: {', '.join(what)}; {held_out}"
 
 
 def _metric(

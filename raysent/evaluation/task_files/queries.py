@@ -133,7 +133,11 @@ def _remarks_of_folder(folder: Path, data: RetrievalData, remarks: Remarks) -> R
         if num_both
         else []
     )
-    return Remarks((*remarks.notes, *notes), (*remarks.warnings, *warnings))
+    return replace(
+        remarks,
+        notes=(*remarks.notes, *notes),
+        warnings=(*remarks.warnings, *warnings),
+    )
 
 
 def _texts_by_id(table: Table) -> dict[str, str]:
@@ -286,7 +290,8 @@ def _data(
         if lacking
         else []
     )
-    return data, Remarks((about,), tuple(warnings))
+    summary = f"{task}: {len(data.passages):,} passages, {len(test):,} hold-out queries"
+    return data, Remarks((about,), tuple(warnings), summary)
 
 
 def with_dev(data: RetrievalData) -> RetrievalData:

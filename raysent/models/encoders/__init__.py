@@ -54,6 +54,16 @@ class EncoderConfig(StrictModel):
         """Size of one tower's vector."""
 
     @property
+    def spoken_kind(self) -> str:
+        """What it is in a few words, such as `GRU both ways`; by default its type."""
+        return self.type.replace("_", " ")
+
+    @property
+    def spoken_name(self) -> str:
+        """What it is and the size of its vector, as a person says it: `GRU both ways, 300 numbers`."""
+        return f"{self.spoken_kind}, {self.dim:,} numbers"
+
+    @property
     def block_dims(self) -> tuple[int, ...]:
         """Sizes of the blocks that are normalized separately; they add up to `dim`."""
         return (self.dim,)

@@ -43,6 +43,11 @@ class Config(WordEncoderConfig):
         return self
 
     @property
+    def spoken_kind(self) -> str:
+        """What it is in a few words."""
+        return "bag of words"
+
+    @property
     def dim(self) -> int:
         """Size of one tower's vector."""
         return self.embedding.dim

@@ -88,6 +88,11 @@ class Config(WordEncoderConfig):
         return windows
 
     @property
+    def spoken_kind(self) -> str:
+        """What it is in a few words."""
+        return "CNN"
+
+    @property
     def dim(self) -> int:
         """Size of one tower's vector."""
         return len(self.windows) * self.num_filters

@@ -51,6 +51,18 @@ class Config(EncoderConfig):
         )
 
     @property
+    def spoken_kind(self) -> str:
+        """What its members are, in a few words; one whose word vectors are not trained says so."""
+        kinds = []
+        for member in self.members.values():
+            tables = member.word_tables().values()
+            is_fixed = bool(tables) and not any(table.trained for table in tables)
+            kinds.append(
+                f"{member.spoken_kind} on fixed vectors" if is_fixed else member.spoken_kind
+            )
+        return " + ".join(kinds)
+
+    @property
     def dim(self) -> int:
         """Size of one tower's vector."""
         return sum(self.block_dims)

@@ -125,6 +125,13 @@ class Config(WordEncoderConfig):
         return self
 
     @property
+    def spoken_kind(self) -> str:
+        """What it is in a few words."""
+        directions = " both ways" if self.bidirectional else ""
+        layers = f" of {self.num_layers} layers" if self.num_layers > 1 else ""
+        return f"GRU{layers}{directions}"
+
+    @property
     def dim(self) -> int:
         """Size of one tower's vector."""
         return self.hidden_size

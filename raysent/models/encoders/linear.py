@@ -50,6 +50,11 @@ class Config(WordEncoderConfig):
         )
 
     @property
+    def spoken_kind(self) -> str:
+        """What it is in a few words."""
+        return f"linear map, {self.pooling} of words"
+
+    @property
     def dim(self) -> int:
         """Size of one tower's vector."""
         return self.hidden_size

@@ -65,6 +65,11 @@ class Config(WordEncoderConfig):
         return self
 
     @property
+    def spoken_kind(self) -> str:
+        """What it is in a few words."""
+        return "LSTM both ways" if self.bidirectional else "LSTM"
+
+    @property
     def dim(self) -> int:
         """Size of one tower's vector."""
         return self.hidden_size

@@ -15,6 +15,7 @@ import re
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
+from pathlib import Path
 from typing import Any, Literal, Self, cast
 
 import numpy as np
@@ -211,6 +212,13 @@ class Config(BackboneEncoderConfig):
         except RaysentError as error:
             raise ValueError(str(error).removeprefix("encoder.path: ")) from None
         return {**values, "path": found.path, "backbone": found.model_dump()}
+
+    @property
+    def spoken_kind(self) -> str:
+        """What it is in a few words: the name of what it started from, and how it was trained further."""
+        how = "fine-tuned" if self.lora is None else "fine-tuned by LoRA"
+        layer = "" if self.layer is None else f", {self.layer} layers"
+        return f"{Path(self.path).name}{layer} {how}"
 
     @property
     def about(self) -> Backbone:

@@ -70,6 +70,11 @@ class Config(BackboneEncoderConfig):
         return self
 
     @property
+    def spoken_kind(self) -> str:
+        """What it is in a few words."""
+        return f"transformer of {self.num_layers} layers"
+
+    @property
     def about(self) -> Backbone:
         """The sizes as a configuration of BERT, without words."""
         config = {

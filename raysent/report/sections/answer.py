@@ -8,10 +8,11 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from raysent.ensembles import Answer, Candidate, answer_lines, commands
+from raysent.ensembles import Answer, Candidate, commands
 from raysent.report.blocks import Block, Cell, Column, Figure, Note, Section, Table, fixed, label
 from raysent.report.figures import ACCENT, BEST, NAMES_AXIS, figure, whiskers
 from raysent.report.run import Run
+from raysent.storage import address_of
 
 # Characters of a line of a name beside a plot: on a narrow screen the points need more room than the names.
 _NAME_WIDTH = 24
@@ -23,10 +24,10 @@ def what_to_take(run: Run) -> Section | None:
         return None
     blocks: list[Block] = []
     for folder, answer in run.answers:
-        take, worth, *_ = answer_lines([(folder, answer)])
         use, serve = commands(folder, answer)
         what = "To index passages:" if answer.ranks else "To predict rows:"
-        notes = [Note(f"{take}. {worth}."), Note(what, use)]
+        model = f"Your model: {address_of(folder)} ({answer.answer.title})"
+        notes = [Note(f"{model}. {answer.sentence}."), Note(what, use)]
         blocks += [*notes, Note("To serve it:", serve), _plot(answer), _table(answer)]
     lead = " ".join(dict.fromkeys(answer.basis for _, answer in run.answers))
     return Section("answer", "What to take", lead, blocks)
