@@ -139,7 +139,7 @@ def test_families_that_cannot_learn_are_left_out(
         read_space(find_space("everything")), situation, speed=lambda _: RunSeconds(seconds)
     )
     assert set(space.domains["family"].edges()) == families
-    assert "no file data/ppdb-2.0-xl-phrasal.gz" in space.fitted["family"]
+    assert "no file data/pairs/ppdb-2.0-xl-phrasal.gz" in space.fitted["family"]
     for number in range(30):
         params, _ = make_sampler(space, seed=number).ask(0)
         space.config(params)
@@ -148,8 +148,8 @@ def test_families_that_cannot_learn_are_left_out(
 def test_families_whose_pairs_are_there_stay(tmp_path, monkeypatch):
     """Only a missing file leaves one out."""
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "data").mkdir()
-    (tmp_path / "data" / "ppdb-2.0-xl-phrasal.gz").touch()
+    (tmp_path / "data" / "pairs").mkdir(parents=True)
+    (tmp_path / "data" / "pairs" / "ppdb-2.0-xl-phrasal.gz").touch()
     space = fit_space(read_space(find_space("everything")), LONG, speed=lambda _: RunSeconds(1.0))
     assert PAIRED & set(space.domains["family"].edges()) == {"cse", "paragram_phrase"}
 

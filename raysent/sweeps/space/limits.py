@@ -164,23 +164,41 @@ FittedName = Literal[
 
 
 class PublishedModel(StrictModel):
-    """Where the published settings of a space are: trained models of a paper's graph, see `raysent reproduce`.
+    """Where the published settings of a space are, and what is searched around them; see `raysent reproduce`.
+
+    A model is one of a paper's graph, as `uni` or `quick_thoughts/uni`; several by name are members of one encoder.
 
     Attributes:
-        paper: The paper's name, such as `quick_thoughts`.
-        model: The model's name in it, such as `uni`; None where each family has its own.
-        families: Value of the searched `family` -> its model; or, of an encoder with members, member -> model.
+        paper: The paper of models that are named without one, such as `quick_thoughts`.
+        model: The model whose settings runs have; None where each value of a choice has its own.
+        choices: A searched choice of the space, such as `family`, `encoder` or `code` -> label -> its model.
+        paper_grid: Searched name -> the grid that the paper searched.
+        our_grid: Searched name -> what is searched where the paper gives no grid, or one setting.
+        when: As in the space, for names of the grids; by default the space's own.
     """
 
-    paper: str
-    model: str | None = None
-    families: dict[str, str | dict[str, str]] = pydantic.Field(default_factory=dict)
+    paper: str | None = None
+    model: str | dict[str, str] | None = None
+    choices: dict[str, dict[str, str | dict[str, str]]] = pydantic.Field(
+        default_factory=dict, max_length=1
+    )
+    paper_grid: dict[str, Any] = pydantic.Field(default_factory=dict)
+    our_grid: dict[str, Any] = pydantic.Field(default_factory=dict)
+    when: dict[str, dict[str, Any]] = pydantic.Field(default_factory=dict)
 
     @pydantic.model_validator(mode="after")
     def _names_models(self) -> Self:
-        if (self.model is None) != bool(self.families):
-            raise ValueError("must have either model, or families with a model each")
+        if (self.model is None) != bool(self.choices):
+            raise ValueError("must have either model, or choices with a model for each label")
         return self
+
+    @property
+    def models(self) -> list[str]:
+        """The models that are named, each once."""
+        named = [] if self.model is None else [self.model]
+        named += [model for labels in self.choices.values() for model in labels.values()]
+        parts = [[one] if isinstance(one, str) else list(one.values()) for one in named]
+        return list(dict.fromkeys(name for names in parts for name in names))
 
 
 class EvaluationConfig(StrictModel):

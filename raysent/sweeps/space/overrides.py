@@ -24,7 +24,20 @@ from raysent.training.run import RunConfig
 
 # Sections that an option may reach; any other name is one of the run's.
 _SECTIONS = frozenset(
-    {"base", "limits", "cost", "evaluation", "metric", "name", "trackers", "fit", "fitted", "first"}
+    {
+        "base",
+        "search",
+        "when",
+        "limits",
+        "cost",
+        "evaluation",
+        "metric",
+        "name",
+        "trackers",
+        "fit",
+        "fitted",
+        "first",
+    }
 )
 
 
@@ -168,7 +181,8 @@ def _restricted(values: dict[str, Any], name: str, override: Override) -> Any:
 def _check_not_lost(search: Any, options: Mapping[KeyPath, str]) -> None:
     """Refuse options that contradict each other: one searches a part, another one sets a value inside it."""
     for path, option in options.items():
-        if path[0] == "search" and isinstance(search, dict) and path[1] not in search:
+        is_of_search = path[0] == "search" and len(path) > 1
+        if is_of_search and isinstance(search, dict) and path[1] not in search:
             raise ConfigError(
                 f"{option}: another option sets a value in '{path[1]}', which ends its search; name one"
             )
