@@ -7,8 +7,9 @@ the median rank, as means of up to five folds of 1,000 images.
 IMAGES.npy is a floating-point array [images, features]. CAPTIONS.tsv has the columns image (its row, from 0), split
 (train, dev or test) and caption, named by its first line. An image is in one split and has any number of captions.
 
-Source: Kiros et al., 2015 (protocol `kiros` and `eval_rank`), Conneau and Kiela, 2018 (protocol `senteval`), each as in
-the authors' code; Karpathy and Fei-Fei, 2015 (five folds).
+Source: Kiros et al., 2015, section 3.4 (protocol `kiros`, whose scores are cosines, and whose contrastive captions are
+of other images) and their code (`kiros-released`, images of any length in training, captions of all images;
+`eval_rank`); Conneau and Kiela, 2018 (protocol `senteval`, as in their code); Karpathy and Fei-Fei, 2015 (five folds).
 Differs: random numbers are those of torch. `kiros` also evaluates on dev after each epoch, because a small set has
 fewer than the 500 steps between evaluations. Of equal similarities the earlier one ranks first.
 """
@@ -19,7 +20,7 @@ import argparse
 import csv
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -48,6 +49,7 @@ class Protocol:
         check_every: Steps between evaluations on dev; None to evaluate only after each epoch.
         patience: Evaluations without improvement, in total, that do not yet stop training; None for any number.
         normalizes_images: Whether images have unit length in training; in ranking they always do.
+        excludes_own: Whether contrastive examples are of other images than a pair's own, which has further captions.
         excludes_batch: Whether the contrastive examples come from outside the step's own pairs.
         initial_scale: Initial weights are uniform within this over the square root of the input's size.
         has_initial_bias: Whether initial biases are drawn in the same way; else they are 0.
@@ -62,6 +64,7 @@ class Protocol:
     check_every: int | None
     patience: int | None
     normalizes_images: bool
+    excludes_own: bool
     excludes_batch: bool
     initial_scale: float
     has_initial_bias: bool
@@ -69,19 +72,22 @@ class Protocol:
     margin: float = 0.2
 
 
+_KIROS = Protocol(
+    batch_size=100,
+    num_contrastive=50,
+    learning_rate=2e-4,
+    max_epochs=15,
+    check_every=500,
+    patience=None,
+    normalizes_images=True,
+    excludes_own=True,
+    excludes_batch=False,
+    initial_scale=2**0.5,
+    has_initial_bias=False,
+)
 PROTOCOLS = {
-    "kiros": Protocol(
-        batch_size=100,
-        num_contrastive=50,
-        learning_rate=2e-4,
-        max_epochs=15,
-        check_every=500,
-        patience=None,
-        normalizes_images=False,
-        excludes_batch=False,
-        initial_scale=2**0.5,
-        has_initial_bias=False,
-    ),
+    "kiros": _KIROS,
+    "kiros-released": replace(_KIROS, normalizes_images=False, excludes_own=False),
     "senteval": Protocol(
         batch_size=128,
         num_contrastive=30,
@@ -90,6 +96,7 @@ PROTOCOLS = {
         check_every=None,
         patience=3,
         normalizes_images=True,
+        excludes_own=False,
         excludes_batch=True,
         initial_scale=1.0,
         has_initial_bias=True,
@@ -238,7 +245,7 @@ def train_maps(
             optimizer.zero_grad()
             rows = order[first::num_batches]
             loss(
-                maps, train, rows, contrastive(len(order), rows, protocol, generator), protocol
+                maps, train, rows, contrastive(train.image_of, rows, protocol, generator), protocol
             ).backward()
             optimizer.step()
             step += 1
@@ -252,10 +259,25 @@ def train_maps(
 
 
 def contrastive(
-    num_pairs: int, rows: Tensor, protocol: Protocol, generator: torch.Generator
+    image_of: Tensor, rows: Tensor, protocol: Protocol, generator: torch.Generator
 ) -> Tensor:
-    """Return pairs drawn with replacement, for captions and for images, int64 [2, rows, contrastive]."""
+    """Return pairs drawn with replacement, for captions and for images, int64 [2, rows, contrastive].
+
+    Args:
+        image_of: The image of each pair, int64 [pairs], ascending.
+        rows: The pairs of a step.
+        protocol: Says which others may be drawn.
+        generator: Of random numbers.
+    """
+    num_pairs = len(image_of)
     shape = (2, len(rows), protocol.num_contrastive)
+    if protocol.excludes_own and bool(image_of[0] != image_of[-1]):
+        first = torch.searchsorted(image_of, image_of[rows])[:, None]
+        num_own = torch.searchsorted(image_of, image_of[rows], right=True)[:, None] - first
+        drawn = torch.rand(shape, generator=generator, dtype=torch.float64)
+        others = (drawn * (num_pairs - num_own)).long()
+        # The n-th pair of another image has index n plus the number of the image's own pairs before it.
+        return others + (others >= first) * num_own
     if not protocol.excludes_batch or len(rows) == num_pairs:
         return torch.randint(num_pairs, shape, generator=generator)
     drawn = torch.randint(num_pairs - len(rows), shape, generator=generator)

@@ -229,11 +229,11 @@ def entailment(u, v, layers, labels, *, activation="linear"):
     return np.mean(losses)
 
 
-def relatedness(u, v, hidden, output, scores):
+def relatedness(u, v, hidden, output, scores, *, unit_length=True):
     """Mean over pairs of KL, and the predicted scores."""
     losses, predicted = [], []
     for left, right, score in zip(u, v, scores, strict=True):
-        one, other = unit(left), unit(right)
+        one, other = (unit(left), unit(right)) if unit_length else (left, right)
         features = np.concatenate([one * other, abs(one - other)])
         log_p = _log_softmax(output[0] @ sigmoid(hidden[0] @ features + hidden[1]) + output[1])
         target = np.full(5, 1e-6)

@@ -76,14 +76,22 @@ def test_level_targets_have_the_score_as_their_mean():
     np.testing.assert_allclose(targets[2].numpy(), [0, 0, 0.4, 0.6, 0], atol=1e-6)
 
 
-@pytest.mark.parametrize(("variant", "factor"), [("paper", 1.0), ("authors", 0.2)])
-def test_relatedness_equals_its_restatement_and_penalties(variant, factor):
+@pytest.mark.parametrize(
+    ("variant", "factor", "unit_length"),
+    [("paper", 1.0, True), ("paper", 1.0, False), ("authors", 0.2, True)],
+)
+def test_relatedness_equals_its_restatement_and_penalties(variant, factor, unit_length):
     """KL over pairs, of the authors over levels too, and half the squared distances from the initial values."""
     read, batch, given = ToyRead(1), toy_batch(PairBatches, 9), build_context()
     batch = type(batch)(batch.first, batch.second, None, np.linspace(1, 5, 9))
     weight = torch.nn.Parameter(torch.ones(3))
     config = Relatedness(
-        variant=variant, hidden_size=6, lambda_w=0.1, lambda_c=0.2, lambda_head=0.0
+        variant=variant,
+        hidden_size=6,
+        lambda_w=0.1,
+        lambda_c=0.2,
+        lambda_head=0.0,
+        unit_length=unit_length,
     )
     objective = build_objective(config, type(given)(**{**vars(given), "parameters": (weight,)}))
     u, v = (read(side)[0].detach().double().numpy() for side in batch.parts)
@@ -91,7 +99,9 @@ def test_relatedness_equals_its_restatement_and_penalties(variant, factor):
         (layer.weight.detach().numpy(), layer.bias.detach().numpy())
         for layer in (objective.hidden, objective.output)
     )
-    expected, predicted = reference.relatedness(u, v, hidden, output, batch.scores)
+    expected, predicted = reference.relatedness(
+        u, v, hidden, output, batch.scores, unit_length=unit_length
+    )
     assert objective(read, batch).item() == pytest.approx(factor * expected, rel=1e-4)
     np.testing.assert_allclose(objective.predict(read, batch).detach(), predicted, rtol=1e-4)
     weight.data += 1.0

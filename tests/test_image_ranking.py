@@ -99,14 +99,51 @@ def test_loss_equals_its_sum(name) -> None:
 
 
 def test_contrastive_examples_of_senteval_are_outside_the_step() -> None:
-    """SentEval draws every pair outside the step and none inside; Kiros draws from all."""
+    """SentEval draws every pair outside the step and none inside; the code of Kiros et al. draws from all."""
     rows, generator = torch.tensor([7, 2, 3]), torch.Generator().manual_seed(0)
+    image_of = torch.arange(9)
     drawn = script.contrastive(
-        9, rows, replace(PROTOCOLS["senteval"], num_contrastive=200), generator
+        image_of, rows, replace(PROTOCOLS["senteval"], num_contrastive=200), generator
     )
     assert set(drawn.flatten().tolist()) == {0, 1, 4, 5, 6, 8}
-    drawn = script.contrastive(9, rows, replace(PROTOCOLS["kiros"], num_contrastive=200), generator)
+    released = replace(PROTOCOLS["kiros-released"], num_contrastive=200)
+    drawn = script.contrastive(image_of, rows, released, generator)
     assert set(drawn.flatten().tolist()) == set(range(9))
+
+
+def test_contrastive_examples_of_the_text_are_of_other_images() -> None:
+    """An image's own other captions are not incorrect ones; every other pair is drawn, about equally often."""
+    image_of = torch.tensor([0, 0, 1, 2, 2, 2, 3])
+    rows, generator = torch.tensor([0, 2, 4, 6]), torch.Generator().manual_seed(0)
+    drawn = script.contrastive(
+        image_of, rows, replace(PROTOCOLS["kiros"], num_contrastive=2000), generator
+    )
+    for place, row in enumerate(rows.tolist()):
+        others = [pair for pair in range(7) if image_of[pair] != image_of[row]]
+        counts = torch.bincount(drawn[:, place].flatten(), minlength=7)
+        assert sorted(torch.nonzero(counts).flatten().tolist()) == others
+        assert counts[others].min() > 0.8 * 4000 / len(others)
+
+
+def test_scores_of_the_text_are_cosines() -> None:
+    """An image's features that are scaled change nothing in training, as in ranking; in the released code they do."""
+    generator = torch.Generator().manual_seed(0)
+    image_of = torch.tensor([0, 0, 1, 2])
+    images = torch.randn(3, 6, generator=generator)
+    captions = torch.randn(4, 5, generator=generator)
+    rows, others = torch.tensor([0, 3]), torch.tensor([[[2, 3], [0, 1]], [[2, 3], [0, 2]]])
+    same = {}
+    for name in ("kiros", "kiros-released"):
+        protocol = replace(PROTOCOLS[name], dim=4, margin=2.0, num_contrastive=2)
+        maps = script.LinearMaps(6, 5, protocol, generator=torch.Generator().manual_seed(1))
+        losses = [
+            script.loss(
+                maps, Split(scale * images, captions, image_of), rows, others, protocol
+            ).item()
+            for scale in (1.0, 3.0)
+        ]
+        same[name] = losses[0] == pytest.approx(losses[1], rel=1e-5)
+    assert same == {"kiros": True, "kiros-released": False}
 
 
 @pytest.mark.parametrize("name", PROTOCOLS)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -16,6 +17,7 @@ from tiny_run import write_corpus
 from benchmarks.claims import claims_page, holm, reported_difference
 from raysent.config import Document, validate
 from raysent.errors import ConfigError, DataError
+from raysent.evaluation.records import SimilarityScore
 from raysent.models import SentenceModel, load
 from raysent.reproduction import estimate, known_papers, read_paper, reproduce, scores
 from raysent.reproduction.files import ClaimEntry, PaperFile
@@ -28,8 +30,19 @@ from raysent.reproduction.making import (
     represent,
 )
 from raysent.reproduction.reported import reported_tables
-from raysent.reproduction.run import plan_reproduction, planned_run
-from raysent.reproduction.scores import ClaimResult, claim_result, reported_rows
+from raysent.reproduction.run import (
+    absent_tasks,
+    plan_reproduction,
+    planned_run,
+    protocol_of_claim,
+)
+from raysent.reproduction.scores import (
+    ClaimResult,
+    Column,
+    claim_result,
+    figure_of,
+    reported_rows,
+)
 from raysent.reproduction.tasks import senteval, similarity
 from raysent.storage import read_json, read_json_lines, write_json_lines
 from raysent.training.outcome import load_reports
@@ -696,6 +709,77 @@ def test_codes_of_the_published_size_read_vectors_as_they_are():
         }
     white = paper.values("white-ae", scale="paper", data=Path())["postprocessing"]
     assert white == {"unit_length": True, "whitening": 4096}
+
+
+def test_a_column_may_be_a_measure_or_a_set_of_a_task():
+    """Correlations are Pearson's, the plain mean over sets, unless the column says otherwise."""
+    score = SimilarityScore(
+        model="m", task="STS14", measure="cosine", pearson=50.0, pearson_weighted=52.0,
+        pearson_all=54.0, spearman=40.0, spearman_weighted=42.0, spearman_all=44.0,
+        by_set={"deft-news": 30.0}, spearman_by_set={"deft-news": 20.0}, num_pairs=9, measures={},
+    )  # fmt: skip
+    expected = {"STS14": 50.0, "STS14 pearson": 50.0, "STS14 pearson_weighted": 52.0}
+    expected |= {"STS14 spearman": 40.0, "STS14 deft-news": 30.0, "STS14 f1": None}
+    found = {text: figure_of(score, Column.of(text).measure) for text in expected}
+    assert found == expected
+    paraphrases = replace(score, measures={"accuracy": 70.0, "f1": 80.0})
+    assert (figure_of(paraphrases, ""), figure_of(paraphrases, "f1")) == (70.0, 80.0)
+
+
+def test_tables_have_the_columns_of_the_papers():
+    """F1, rank correlations, errors and single sets too; the mean of Quick-Thoughts' table 8 is weighted by pairs."""
+    papers = {name: read_paper(name) for name in known_papers()}
+    for name, number, columns in (
+        ("quick_thoughts", "1", {"MRPC f1", "SICK-R spearman", "SICK-R mse"}),
+        ("skip_thoughts", "3", {"MRPC f1", "SICK-R mse"}),
+        ("binary_codes", "1", {"STS14 spearman", "MRPC-similarity f1"}),
+        ("multi_view", "5", {"MRPC f1"}),
+        ("cse", "1", {"STS13 FNWN", "STS15 belief"}),
+        ("cse", "2", {"STS16 postediting"}),
+    ):
+        paper = papers[name]
+        reported = reported_rows(paper, number, paper.tables[number])
+        assert columns <= set(paper.tables[number].tasks)
+        assert any(columns <= set(figures) for figures in reported.values())
+    pairs = {"deft-news": 300, "deft-forum": 450, "OnWN": 750, "tweet-news": 750, "images": 750, "headlines": 750}  # fmt: skip
+    of_paper = papers["quick_thoughts"]
+    for figures in reported_rows(of_paper, "8", of_paper.tables["8"]).values():
+        mean = sum(pairs[name] * figures[f"STS14 {name}"] for name in pairs) / sum(pairs.values())
+        assert figures["STS14 pearson_weighted"] == pytest.approx(mean, abs=0.6)
+
+
+def test_missing_tasks_are_named_before_a_run_and_beside_a_table(folder: Path):
+    """By the plan, and by the table that has dashes for them."""
+    name = str(folder / "toy.yaml")
+    assert absent_tasks(name, tables=["1"], claims=["first"], data=folder) == ["MR"]
+    (table,) = toy(folder, tables=["1"]).tables
+    assert table.absent == ("MR",)
+
+
+def test_claims_of_the_published_size_have_the_protocol_of_the_table_beside_them(folder: Path):
+    """A verdict stands on the figures that the table prints; at scale small all have the scale's."""
+    for name, claim, protocol in (
+        ("quick_thoughts", "combine-over-uni", "kiros"),
+        ("binary_codes", "sp-over-ae-classification", "senteval"),
+        ("skip_thoughts", "conditional-over-initial", "kiros"),
+    ):
+        paper = read_paper(name)
+        assert protocol_of_claim(paper, paper.claims[claim], scale="paper") == protocol
+        assert protocol_of_claim(paper, paper.claims[claim], scale="small") == "fast"
+
+
+def test_expansion_of_the_published_size_is_a_matrix_alone():
+    """And no row is expanded that does not say so; GloVe's row is GloVe's; both arms of appendix C read 50 words."""
+    paper = read_paper("quick_thoughts")
+    for number, table in paper.tables.items():
+        for name, row in table.models().items():
+            made_of = paper.order([row.model])
+            assert any("expanded" in model for model in made_of) == ("expanded" in name), number
+    assert paper.models["words"].average == "glove"
+    assert paper.scales["paper"].data["glove"].path.startswith("vectors/glove")
+    values = {arm: paper.values(arm, scale="paper", data=Path()) for arm in ("efficiency-qt", "efficiency-st")}  # fmt: skip
+    assert values["efficiency-st"]["objective"]["max_length"] == 50
+    assert {one["corpus"]["max_length"] for one in values.values()} == {50}
 
 
 def test_results_are_kept_after_each_table(folder: Path, monkeypatch: pytest.MonkeyPatch):

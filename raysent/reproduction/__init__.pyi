@@ -3,6 +3,7 @@ from .files import known_papers as known_papers
 from .files import read_paper as read_paper
 from .run import ModelEstimate as ModelEstimate
 from .run import Reproduction as Reproduction
+from .run import absent_tasks as absent_tasks
 from .run import estimate as estimate
 from .run import plan_reproduction as plan_reproduction
 from .run import reproduce as reproduce

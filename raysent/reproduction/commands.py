@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     from raysent.reproduction import ClaimResult, TableResult
 
 
+# A table of more columns is printed with a row for each.
+_MOST_COLUMNS = 12
+
+
 def reproduce(
     paper: Annotated[
         str,
@@ -114,8 +118,9 @@ def _print_plan(
     plan = reproduction.plan_reproduction(
         paper, tables=tables, claims=claims or [], scale=scale, data=data
     )
+    absent = reproduction.absent_tasks(paper, tables=tables, claims=claims or [], data=data)
     if as_json:
-        print_json({"models": [asdict(one) for one in plan]})
+        print_json({"models": [asdict(one) for one in plan], "absent_tasks": absent})
         return
     rows = [
         (
@@ -149,6 +154,8 @@ def _print_plan(
     )
     for what in dict.fromkeys(what for one in plan for what in one.missing):
         messages.print(f"missing: {what}", soft_wrap=True)
+    for task in absent:
+        messages.print(f"missing: task {task}, below {data / 'senteval'}", soft_wrap=True)
 
 
 def _print_table(table: TableResult) -> None:
@@ -163,14 +170,24 @@ def _print_table(table: TableResult) -> None:
         for name in {**table.ours, **table.skipped}
     ]
     results.print(f"Table {table.number}: {table.title}", soft_wrap=True)
-    print_table([f"ours (paper's), protocol {table.protocol}", *table.tasks], rows)
+    heading = f"ours (paper's), protocol {table.protocol}"
+    if len(table.tasks) > _MOST_COLUMNS:  # as the papers print them
+        turned = zip(table.tasks, *(row[1:] for row in rows), strict=True)
+        print_table([heading, *(str(row[0]) for row in rows)], turned)
+    else:
+        print_table([heading, *table.tasks], rows)
+    for text in table.about:
+        messages.print(text, soft_wrap=True)
+    for task in table.absent:
+        messages.print(f"without {task}, whose files are not there", soft_wrap=True)
     for name, reason in table.skipped.items():
         messages.print(f"{name}: skipped: {reason}", soft_wrap=True)
     results.print()
 
 
 def _cell(ours: float | None, reported: float | None) -> str:
-    text = DASH if ours is None else f"{ours:.1f}"
+    # A squared error of ratings is below 1.
+    text = DASH if ours is None else f"{ours:.1f}" if ours >= 1 else f"{ours:.3f}"
     return text if reported is None else f"{text} ({reported:g})"
 
 

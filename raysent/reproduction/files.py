@@ -202,7 +202,7 @@ class TableEntry(StrictModel):
 
     Attributes:
         title: What it shows.
-        tasks: Tasks of raysent that are its columns.
+        tasks: Tasks of raysent that are its columns; after a blank a measure of the task, as `MRPC f1`, or a set of it.
         protocol: How the paper evaluates.
         rows: Name -> model, or a row.
         about: What is left out, and why.

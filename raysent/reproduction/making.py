@@ -209,6 +209,7 @@ class Graph:
             return expand(
                 SentenceModel.load(self.folder(entry.expand, seed)),
                 read_word_vectors(files[entry.vectors]),
+                has_intercept=self.scale != "paper",  # the text has a matrix alone
             )
         return bag_of_words(SentenceModel.load(self.folder(str(entry.bag), seed)))
 

@@ -23,15 +23,17 @@ import torch
 from raysent.config import Document, validate
 from raysent.data.vocabulary import PAD_WORD, UNK_WORD, Vocabulary
 from raysent.errors import ConfigError, RaysentError, did_you_mean
+from raysent.evaluation.tasks import find_task
 from raysent.models import SentenceModel
 from raysent.models.embeddings import EmptyTables
 from raysent.models.layers import L2Penalty
 from raysent.models.objectives import OBJECTIVES, PairBatches
 from raysent.progress import messages
-from raysent.reproduction.files import Dataset, PaperFile, Scale, read_paper
+from raysent.reproduction.files import ClaimEntry, Dataset, PaperFile, Scale, read_paper
 from raysent.reproduction.making import Graph
 from raysent.reproduction.scores import (
     ClaimResult,
+    Column,
     Scores,
     TableResult,
     claim_result,
@@ -183,6 +185,38 @@ def plan_reproduction(
     arms = [arm for name in names for arm in (found.claims[name].better, found.claims[name].worse)]
     wanted = dict.fromkeys([*of_tables, *(arm for arm in arms if arm is not None)])
     return estimate(found, list(wanted), scale=scale, data=Path(data))
+
+
+def absent_tasks(
+    paper: str,
+    *,
+    tables: Sequence[str] | None = None,
+    claims: Sequence[str] = (),
+    data: str | Path = "data",
+) -> list[str]:
+    """Return the tasks of a paper's tables and claims whose files a folder has not.
+
+    Arguments are those of `reproduce`.
+    """
+    found = read_paper(paper)
+    numbers, names = _chosen(found, tables, claims)
+    columns = [column for number in numbers for column in found.tables[number].tasks]
+    columns += [task for name in names for task in found.claims[name].tasks]
+    wanted = dict.fromkeys(Column.of(column).task for column in columns)
+    return [name for name in wanted if not find_task(name).is_present(Path(data) / "senteval")]
+
+
+def protocol_of_claim(paper: PaperFile, claim: ClaimEntry, *, scale: Scale) -> str:
+    """Return the protocol of a claim: the scale's, else that of a table with one of its arms, else of the first."""
+    of_scale = paper.scales[scale].protocol
+    if of_scale is not None:
+        return of_scale
+    arms = {claim.better, claim.worse}
+    tables = list(paper.tables.values())
+    beside = [
+        table.protocol for table in tables if arms & {row.model for row in table.models().values()}
+    ]
+    return next(iter([*beside, *(table.protocol for table in tables)]), "fast")
 
 
 def estimate(
@@ -367,7 +401,10 @@ class _Runner:
         """Make a table's models and evaluate them."""
         entry = self._paper.tables[number]
         protocol = self._paper.scales[self.graph.scale].protocol or entry.protocol
-        tasks = self._scores.present(entry.tasks)
+        columns = self._scores.present(entry.tasks)
+        absent = dict.fromkeys(
+            Column.of(column).task for column in entry.tasks if column not in columns
+        )
         ours, skipped = {}, {}
         for name, row in entry.models().items():
             problem = self._make(row.model, 0)
@@ -376,12 +413,23 @@ class _Runner:
                 continue
             self._progress(f"table {number}: {name}")
             try:
-                ours[name] = self._scores.of_model(row.model, 0, tasks=tasks, protocol=protocol)
+                ours[name] = self._scores.of_columns(
+                    row.model, 0, columns=columns, protocol=protocol
+                )
             except RaysentError as error:
                 skipped[name] = str(error)
         reported = reported_rows(self._paper, number, entry)
+        about = (entry.about, self._paper.scales[self.graph.scale].about)
         return TableResult(
-            number, entry.title, protocol, tuple(entry.tasks), ours, reported, skipped
+            number,
+            entry.title,
+            protocol,
+            tuple(entry.tasks),
+            ours,
+            reported,
+            skipped,
+            tuple(absent),
+            tuple(text for text in about if text),
         )
 
     def claim(self, name: str, seeds: Sequence[int]) -> ClaimResult:
@@ -398,7 +446,7 @@ class _Runner:
         if (missing or not entry.tasks) and not (entry.metric or entry.searched or entry.images):
             reason = f"needs the files of {', '.join(missing) or 'a task'}"
             return ClaimResult(name, entry.claim, "not run", reason=reason)
-        usual = self._paper.scales[self.graph.scale].protocol or "fast"
+        usual = protocol_of_claim(self._paper, entry, scale=self.graph.scale)
         sides = list(
             zip((entry.better, entry.worse), entry.protocols or (usual, usual), strict=True)
         )

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from raysent.ensembles.task_ensemble import score_methods
 from raysent.errors import ConfigError
 from raysent.evaluation import Evaluator
 from raysent.evaluation.nearest import nearest_codes, nearest_vectors
-from raysent.evaluation.records import Record
+from raysent.evaluation.records import Record, SimilarityScore
 from raysent.evaluation.task import Task
 from raysent.evaluation.tasks import find_task, resolve_tasks
 from raysent.models import load
@@ -32,6 +32,24 @@ CONFIDENCE = 0.95
 _NUM_QUERIES = 100
 
 
+class Column(NamedTuple):
+    """A column of a table: a task, and what is measured on it.
+
+    Attributes:
+        task: The task.
+        measure: A measure of its score, such as `f1` or `spearman`, or one of its sets; empty for the score itself.
+    """
+
+    task: str
+    measure: str = ""
+
+    @classmethod
+    def of(cls, text: str) -> Column:
+        """Return the column of a table's heading, such as ``MRPC f1``; correlations are Pearson's."""
+        task, _, measure = text.partition(" ")
+        return cls(task, "" if measure == MEASURE else measure)
+
+
 @dataclass(frozen=True)
 class TableResult:
     """A reproduced table beside the paper's.
@@ -41,9 +59,11 @@ class TableResult:
         title: What it shows.
         protocol: How models were evaluated.
         tasks: The columns.
-        ours: Row -> task -> test score in percent.
-        reported: Row -> task -> the paper's figure.
+        ours: Row -> column -> figure, in percent where it is a part or a correlation.
+        reported: Row -> column -> the paper's figure.
         skipped: Row -> why it has no score.
+        absent: Tasks among the columns whose files are not there.
+        about: What differs from the paper's table.
     """
 
     number: str
@@ -53,6 +73,8 @@ class TableResult:
     ours: Mapping[str, Mapping[str, float]]
     reported: Mapping[str, Mapping[str, float]]
     skipped: Mapping[str, str] = field(default_factory=dict)
+    absent: tuple[str, ...] = ()
+    about: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -113,6 +135,26 @@ class Scores:
             scores[task] = score_methods(records, [entry.method])[entry.method].test
         return scores
 
+    def of_columns(
+        self, name: str, seed: int, *, columns: Sequence[str], protocol: str
+    ) -> dict[str, float]:
+        """Return a made model's figure in each column of a table; none in one that its scores have not.
+
+        Raises:
+            RaysentError: As `of_model`.
+        """
+        parsed = {column: Column.of(column) for column in columns}
+        tasks = list(dict.fromkeys(one.task for one in parsed.values()))
+        if self._graph.paper.models[name].ensemble is not None:
+            of_tasks = self.of_model(name, seed, tasks=tasks, protocol=protocol)
+            return {column: of_tasks[one.task] for column, one in parsed.items() if not one.measure}
+        results = self._results(name, seed, tasks, protocol)
+        by_task = dict(zip(tasks, map(_score, results), strict=True))
+        figures = {
+            column: figure_of(by_task[one.task], one.measure) for column, one in parsed.items()
+        }
+        return {column: figure for column, figure in figures.items() if figure is not None}
+
     def of_arm(self, claim: ClaimEntry, name: str, seed: int, *, protocol: str) -> float:
         """Return the score of a claim's arm, as the claim says.
 
@@ -154,8 +196,10 @@ class Scores:
         return resolve_tasks(list(names), self._senteval)
 
     def present(self, names: Sequence[str]) -> list[str]:
-        """Return the names of the tasks whose files exist."""
-        return [task.name for task in map(find_task, names) if task.is_present(self._senteval)]
+        """Return those of tasks, or columns of tasks, whose files exist."""
+        return [
+            name for name in names if find_task(Column.of(name).task).is_present(self._senteval)
+        ]
 
 
 def search_speed(encoder: SentenceEncoder, num_rows: int, *, seed: int) -> float:
@@ -199,9 +243,25 @@ def image_recall(model: Path, folder: Path, *, seed: int) -> float:
     return float(recalls[:, :3].mean())
 
 
+def _score(result: object) -> Any:
+    return result.score if isinstance(result, Record) else result
+
+
 def _test(result: object) -> float:
-    score = result.score if isinstance(result, Record) else result
-    return float(score.test)  # type: ignore[attr-defined]  # every kind of score has it
+    return float(_score(result).test)
+
+
+def figure_of(score: Any, measure: str) -> float | None:
+    """Return a measure of a score, or its test score where none is named; None where it has no such measure."""
+    if isinstance(score, SimilarityScore):
+        if measure in score.by_set:
+            return score.by_set[measure]
+        if not measure and "accuracy" in score.measures:
+            return score.measures["accuracy"]
+        if measure in ("pearson_weighted", "spearman", "spearman_weighted"):
+            return float(getattr(score, measure))
+    found = score.measures.get(measure) if measure else score.test
+    return None if found is None else float(found)
 
 
 def reported_rows(paper: PaperFile, number: str, table: TableEntry) -> dict[str, dict[str, float]]:
@@ -209,16 +269,17 @@ def reported_rows(paper: PaperFile, number: str, table: TableEntry) -> dict[str,
     found = [one for one in reported_tables() if (one.paper, one.table) == (paper.paper, number)]
     rows: dict[str, dict[str, float]] = {}
     for reported in found:
-        columns = [column.removesuffix(f" {MEASURE}") for column in reported.columns]
+        columns = [Column.of(column) for column in reported.columns]
         for name, row in table.models().items():
             figures = reported.rows.get(row.reported or name, ())
             known = {
-                task: value
-                for task, value in zip(columns, figures, strict=False)
+                column: value
+                for column, value in zip(columns, figures, strict=False)
                 if value is not None
             }
+            of_table = {text: Column.of(text) for text in table.tasks}
             rows.setdefault(name, {}).update(
-                {task: known[task] for task in table.tasks if task in known}
+                {text: known[column] for text, column in of_table.items() if column in known}
             )
     return rows
 

@@ -1,6 +1,7 @@
 """Relatedness: how similar two sentences are, as a distribution over the rating levels 1 to 5 whose mean is the score.
 
-    h1, h2 of unit length;  features = [h1 * h2 ; |h1 - h2|]  ->  sigmoid layer  ->  softmax over the levels
+    h1, h2 of unit length, or as they are
+    features = [h1 * h2 ; |h1 - h2|]  ->  sigmoid layer  ->  softmax over the levels
     target: a score between two levels shares its probability between them, plus 1e-6
     loss = mean over pairs of KL(target, predicted), a sum over levels
            + 1/2 lambda_w |W - W0|^2 + 1/2 lambda_c |C - C0|^2 + 1/2 lambda_head |head|^2
@@ -9,7 +10,8 @@ W are the word vectors, C the encoder's other parameters. W0 are the initial wor
 (`penalty_center: initial`, for a run that starts with a trained model) or zero.
 
 Source: Tai et al., 2015, section 4.2; Jiao, Wang and Feng, 2018, section 4.2, and their released code.
-Differs: the penalties on W and C have the factor 1/2 too. `variant: authors` takes the mean over levels as well.
+Differs: the penalties on W and C have the factor 1/2 too; vectors have unit length unless `unit_length` says otherwise,
+as in the text. `variant: authors` takes the mean over levels as well.
 """
 
 from __future__ import annotations
@@ -47,6 +49,7 @@ class Config(ObjectiveConfig):
         lambda_w: Weight of the L2-SP penalty on the word vectors.
         lambda_c: Weight of the penalty on the encoder's other parameters.
         lambda_head: Weight of the L2 penalty on the head.
+        unit_length: Whether the head reads vectors of unit length; the text's reads sums of states as they are.
         penalty_center: Whether `lambda_c` penalizes the distance from the initial values (L2-SP) or from zero (L2).
     """
 
@@ -61,6 +64,7 @@ class Config(ObjectiveConfig):
     lambda_c: float = pydantic.Field(default=1e-5, ge=0)
     lambda_head: float = pydantic.Field(default=1e-7, ge=0)
     penalty_center: Literal["initial", "zero"] = "initial"
+    unit_length: bool = True
 
     @property
     def batches(self) -> Batches:
@@ -100,6 +104,7 @@ class Objective(BaseObjective):
             ]
         )
         self._num_levels = config.num_levels
+        self._scales = config.unit_length
         self._divisor = config.num_levels if config.variant == "authors" else 1
 
     def forward(
@@ -124,7 +129,8 @@ class Objective(BaseObjective):
         return self._log_probabilities(read, batch).exp() @ levels.float()
 
     def _log_probabilities(self, read: Read, batch: Pairs) -> Tensor:
-        one, other = (unit(read(side)[0]) for side in batch.parts)
+        vectors = [read(side)[0] for side in batch.parts]
+        one, other = [unit(vector) for vector in vectors] if self._scales else vectors
         features = torch.cat([one * other, (one - other).abs()], dim=1)
         return functional.log_softmax(
             self.output(torch.sigmoid(self.hidden(features))).float(), dim=1
