@@ -52,9 +52,14 @@ def model_card(
     """
     usage_of = getattr(target, "usage_of", None)
     usage = target.USAGE if usage_of is None else str(usage_of(models))
-    found = {one.license for one in _backbones(models) if _IDENTIFIER.fullmatch(one.license or "")}
+    if not license:
+        # The licence of what training started from may be passed on where it is a single one.
+        licenses = {backbone.license for backbone in _backbones(models)}
+        identifiers = [name for name in licenses if _IDENTIFIER.fullmatch(name or "")]
+        if len(identifiers) == 1:
+            license = identifiers[0]
     parts = [
-        _metadata(target, license or (found.pop() if len(found) == 1 else None), usage),
+        _metadata(target, license, usage),
         f"# Sentence encoder {'trained' if _is_trained(models) else 'made'} with raysent",
         _summary(encoder, models),
         "## Use",
@@ -72,39 +77,39 @@ def model_card(
 
 
 def _backbones(models: Sequence[SentenceModel]) -> list[Backbone]:
-    parts = [
-        part for model in models for tower in model.config.towers for part in encoders_in(tower)
-    ]
-    return list(
-        {
-            part.tokenizer.path: part.tokenizer for part in parts if part.tokenizer is not None
-        }.values()
-    )
+    """Return the pretrained models that training started from, each once."""
+    backbones: dict[object, Backbone] = {}
+    for model in models:
+        for tower in model.config.towers:
+            for part in encoders_in(tower):
+                if part.tokenizer is not None:
+                    backbones[part.tokenizer.path] = part.tokenizer
+    return list(backbones.values())
 
 
 def _started_from(backbone: Backbone) -> str:
     name = backbone.path if backbone.revision else Path(str(backbone.path)).name
-    known = {"revision": backbone.revision, "license": backbone.license}
-    return (
-        ", ".join(
-            [
-                f"Started from `{name}`",
-                *(f"{what} {value}" for what, value in known.items() if value),
-            ]
-        )
-        + "."
-    )
+    phrases = [f"Started from `{name}`"]
+    if backbone.revision:
+        phrases.append(f"revision {backbone.revision}")
+    if backbone.license:
+        phrases.append(f"license {backbone.license}")
+    return ", ".join(phrases) + "."
 
 
 def _metadata(target: Format, license: str | None, usage: str) -> str:
-    tags = [*_TAGS, *([_ST] if target.LIBRARY == _ST else [])]
+    """Return the block of metadata that the hub reads; quoted strings of JSON are YAML too."""
     lines = [f"library_name: {target.LIBRARY}", "pipeline_tag: sentence-similarity", "tags:"]
-    lines += [f"- {tag}" for tag in tags]
-    lines += ["- custom_code"] if "trust_remote_code" in usage else []
+    lines += [f"- {tag}" for tag in _TAGS]
+    if target.LIBRARY == _ST:
+        lines.append(f"- {_ST}")
+    if "trust_remote_code" in usage:
+        lines.append("- custom_code")
     if license:
         identifier, _, name = license.partition(":")
-        named = {"license": identifier, **({"license_name": name.strip()} if name else {})}
-        lines += [f"{key}: {json.dumps(value, ensure_ascii=False)}" for key, value in named.items()]
+        lines.append(f"license: {json.dumps(identifier, ensure_ascii=False)}")
+        if name:
+            lines.append(f"license_name: {json.dumps(name.strip(), ensure_ascii=False)}")
     return "\n".join(["---", *lines, "---"])
 
 
@@ -130,8 +135,8 @@ def _summary(encoder: SentenceEncoder, models: Sequence[SentenceModel]) -> str:
     dim = encoder.get_sentence_embedding_dimension()
     if isinstance(encoder, Ensemble):
         return f"An ensemble of {len(models)} models; their vectors of unit length stand side by side, {dim:,} numbers."
-    what = "bits, 0 or 1" if models[0].code is not None else "numbers"
-    return f"It turns text into vectors of {dim:,} {what}; compare them by {encoder.similarity_measure}."
+    unit = "bits, 0 or 1" if models[0].code is not None else "numbers"
+    return f"It turns text into vectors of {dim:,} {unit}; compare them by {encoder.similarity_measure}."
 
 
 def _is_trained(models: Sequence[SentenceModel]) -> bool:
@@ -144,23 +149,19 @@ def _training(
 ) -> str:
     if folder is not None and (folder / RUN_FILE).is_file():
         return "\n\n".join(_of_run(folder))
-    names = (
-        [f"{member.name}: " for member in encoder.members]
-        if isinstance(encoder, Ensemble)
-        else [""]
-    )
-    listed = []
+    if isinstance(encoder, Ensemble):
+        names = [f"{member.name}: " for member in encoder.members]
+    else:
+        names = [""]
+    lines = []
     for name, model in zip(names, models, strict=True):
-        read = f"{len(model.vocabulary):,} words, at most {model.max_length} read of a sentence"
-        what = described(model.origin, model.config.encoder.type)
-        listed.append(f"- {name}{what}; {read}")
-        own = open_folder(model.source) if model.source else None
-        listed += (
-            [f"  - {line}" for line in _of_run(own)]
-            if own is not None and (own / RUN_FILE).is_file()
-            else []
-        )
-    return "\n".join(listed)
+        reading = f"{len(model.vocabulary):,} words, at most {model.max_length} read of a sentence"
+        origin = described(model.origin, model.config.encoder.type)
+        lines.append(f"- {name}{origin}; {reading}")
+        run_folder = open_folder(model.source) if model.source else None
+        if run_folder is not None and (run_folder / RUN_FILE).is_file():
+            lines += [f"  - {line}" for line in _of_run(run_folder)]
+    return "\n".join(lines)
 
 
 def _of_run(folder: Path) -> tuple[str, str]:
@@ -169,25 +170,26 @@ def _of_run(folder: Path) -> tuple[str, str]:
 
 
 def _score_table(encoder: SentenceEncoder, folder: Path | None) -> str:
-    rows = _ensemble_rows(encoder) if isinstance(encoder, Ensemble) else _score_rows(folder)
+    if isinstance(encoder, Ensemble):
+        names = ("task", "protocol", "scored", "test", "95 % interval")
+        rows = _ensemble_rows(encoder)
+    else:
+        names = ("task", "protocol", "test", "95 % interval")
+        rows = _score_rows(folder)
     if not rows:
         return "Not evaluated. `raysent evaluate` scores the model."
-    names = (
-        "task",
-        "protocol",
-        *(["scored"] if isinstance(encoder, Ensemble) else []),
-        "test",
-        "95 % interval",
-    )
     return "\n".join(f"| {' | '.join(line)} |" for line in (names, ["---"] * len(names), *rows))
 
 
 def _score_rows(folder: Path | None) -> list[tuple[str, ...]]:
     if folder is None:
         return []
-    is_trial = folder.parent.name == TRIALS_FOLDER
-    scores = read_scores((folder.parent.parent if is_trial else folder) / EVALUATION_FOLDER)
-    shown = [score for score in scores if not is_trial or score.model == folder.name]
+    if folder.parent.name == TRIALS_FOLDER:
+        # A sweep keeps the scores of all its trials in one folder.
+        sweep_scores = read_scores(folder.parent.parent / EVALUATION_FOLDER)
+        scores = [score for score in sweep_scores if score.model == folder.name]
+    else:
+        scores = read_scores(folder / EVALUATION_FOLDER)
     return [
         (
             score.task,
@@ -195,25 +197,22 @@ def _score_rows(folder: Path | None) -> list[tuple[str, ...]]:
             f"{score.test:.1f}{LEARNED * getattr(score, 'learned', False)}",
             _interval(score.interval),
         )
-        for score in shown
+        for score in scores
     ]
 
 
 def _ensemble_rows(ensemble: Ensemble) -> list[tuple[str, ...]]:
-    shown = {ENSEMBLE: "predictions of the ensemble"}
-    shown |= {name: f"member {name}" for name in ensemble.result.members}
-    return [
-        (
-            name,
-            ensemble.result.protocol,
-            what,
-            f"{task.scores[key].test:.1f}",
-            _interval(task.scores[key].interval),
-        )
-        for name, task in ensemble.result.tasks.items()
-        for key, what in shown.items()
-        if key in task.scores
-    ]
+    labels = {ENSEMBLE: "predictions of the ensemble"}
+    for member in ensemble.result.members:
+        labels[member] = f"member {member}"
+    protocol = ensemble.result.protocol
+    rows: list[tuple[str, ...]] = []
+    for name, task in ensemble.result.tasks.items():
+        for key, label in labels.items():
+            if key in task.scores:
+                score = task.scores[key]
+                rows.append((name, protocol, label, f"{score.test:.1f}", _interval(score.interval)))
+    return rows
 
 
 def _interval(interval: tuple[float, float] | None) -> str:
@@ -221,40 +220,34 @@ def _interval(interval: tuple[float, float] | None) -> str:
 
 
 def _limits(models: Sequence[SentenceModel], target: Format) -> str:
-    case = (
-        "lower case"
-        if all(model.vocabulary.lowercase for model in models)
-        else "case as in the training text"
-    )
+    case = "case as in the training text"
+    if all(model.vocabulary.lowercase for model in models):
+        case = "lower case"
     words = ", ".join(f"{len(model.vocabulary):,}" for model in models)
     lengths = ", ".join(str(model.max_length) for model in models)
-    has_code = any(model.code is not None for model in models)
-    sizes = models[0].trained_prefixes if len(models) == 1 else ()
-    cut = (
-        f", `SentenceTransformer(…, truncate_dim={sizes[0]})`"
-        if sizes and target.LIBRARY == _ST
-        else ""
-    )
     zeros = ", but text without any word one of zeros" if "" in target.DIFFERS_ON else ""
-    return "\n".join(
-        (
-            f"- Words outside the vocabulary ({words} words, {case}) are unknown; text without a known word has the "
-            f"vector of one unknown word{zeros}.",
-            f"- Of a longer text only the first words are read: {lengths}.",
-            *(
-                f"- It was trained on labels of the training rows of {task}: scores of this task are marked {LEARNED}. "
-                "Test rows were not read."
-                for task in sorted({task for model in models for task in model.learned_tasks})
-            ),
-            *(
-                [
-                    f"- Vectors may be cut to their first {', '.join(map(str, sizes))} numbers: "
-                    f"these were trained{cut}."
-                ]
-                if sizes
-                else []
-            ),
-            *(["- Bits have no gradient: the folder cannot be trained on."] if has_code else []),
-            "- The model reflects its training text, with its language, subjects and prejudices.",
+    lines = [
+        f"- Words outside the vocabulary ({words} words, {case}) are unknown; text without a known word has the "
+        f"vector of one unknown word{zeros}.",
+        f"- Of a longer text only the first words are read: {lengths}.",
+    ]
+    for task in sorted({task for model in models for task in model.learned_tasks}):
+        lines.append(
+            f"- It was trained on labels of the training rows of {task}: scores of this task are marked {LEARNED}. "
+            "Test rows were not read."
         )
+    # Members of an ensemble stand side by side, so the first numbers of all are those of one of them.
+    sizes = models[0].trained_prefixes if len(models) == 1 else ()
+    if sizes:
+        option = ""
+        if target.LIBRARY == _ST:
+            option = f", `SentenceTransformer(…, truncate_dim={sizes[0]})`"
+        lines.append(
+            f"- Vectors may be cut to their first {', '.join(map(str, sizes))} numbers: these were trained{option}."
+        )
+    if any(model.code is not None for model in models):
+        lines.append("- Bits have no gradient: the folder cannot be trained on.")
+    lines.append(
+        "- The model reflects its training text, with its language, subjects and prejudices."
     )
+    return "\n".join(lines)

@@ -89,7 +89,9 @@ class EncodedCorpus:
 
     def sentence(self, what: str = "sentences", *, precision: str = "float32") -> str:
         """Return in one line what the folder has; `what` is what its rows are called."""
-        skipped = f"; {self.num_skipped:,} were there already" if self.num_skipped else ""
+        skipped = ""
+        if self.num_skipped:
+            skipped = f"; {self.num_skipped:,} were there already"
         return (
             f"{self.folder}: {self.num_files:,} files, {self.num_rows:,} {what}, "
             f"{self.width:,} {unit_of(precision)}{skipped}"
@@ -145,14 +147,17 @@ class _Target:
 
     def has(self, file: _File) -> bool:
         """Return whether a file has been encoded, is whole and has not changed since; refuse another of its name."""
-        found = VectorFolder(self.folder).find_file(file.name)
-        other = None if found is None or found.origin == file.origin else found.origin
-        if other and (is_remote(other) or Path(other).exists()):
+        encoded = VectorFolder(self.folder).find_file(file.name)
+        if encoded is None:
+            return False
+        # A text that is gone by now may be replaced by the one that took its name.
+        origin = encoded.origin
+        if origin and origin != file.origin and (is_remote(origin) or Path(origin).exists()):
             raise DataError(
-                f"input {file.source.path}: would replace {other}, which is there too; "
+                f"input {file.source.path}: would replace {origin}, which is there too; "
                 f"encode it into another folder, or remove {self.folder}/{file.name}.parquet"
             )
-        return found is not None and (found.source, found.format) == (file.version, self.format.key)
+        return (encoded.source, encoded.format) == (file.version, self.format.key)
 
     def run(self, file: _File) -> int:
         """Encode a file in a process of a cluster, and return its rows."""
@@ -188,33 +193,34 @@ def encode_corpus(  # noqa: PLR0913 - the options of the command
     Raises:
         RaysentError: If the model, a file or the folder cannot be used.
     """
-    chosen, now = encoding or Encoding(), datetime.datetime.now(datetime.UTC)
-    limit_s = math.inf if deadline is None else parse_deadline(deadline, start=now)
+    encoding = encoding or Encoding()
+    limit_s = math.inf
+    if deadline is not None:
+        limit_s = parse_deadline(deadline, start=datetime.datetime.now(datetime.UTC))
     name = _name_of(model)
     encoder = load(name) if isinstance(model, str | Path) else model
-    chosen.check(encoder, name)
-    if not isinstance(chosen.prompt_name, str | None):
-        found = encoder._with_prompt(tuple(chosen.prompt_name), (), {})
-        chosen = replace(
-            chosen, prompt_name=found.get("prompt_name") or list(found.get("reads_as", ()))
-        )
+    encoding.check(encoder, name)
+    if not isinstance(encoding.prompt_name, str | None):
+        arguments = encoder._with_prompt(tuple(encoding.prompt_name), (), {})
+        prompt_name = arguments.get("prompt_name") or list(arguments.get("reads_as", ()))
+        encoding = replace(encoding, prompt_name=prompt_name)
     check_size("workers", 1 if workers is None else workers)
     folder = VectorFolder(output if is_remote(output) else Path(output).absolute())
     files = _find_files(input, folder, column=column, splits_sentences=splits_sentences)
     with contextlib.nullcontext() if address is None else ray_session(address), _held(folder):
-        chosen = replace(chosen, device=_choose_device(encoder, folder, address))
+        encoding = replace(encoding, device=_choose_device(encoder, folder, address))
         options = {"column": column or "", "sentences": splits_sentences}
         format = _format_of(
-            shared_name(name), encoder, chosen, has_text=keeps_text, options=options
+            shared_name(name), encoder, encoding, has_text=keeps_text, options=options
         )
-        target = _Target(format.model, folder.name, format, chosen)
+        target = _Target(format.model, folder.name, format, encoding)
         folder.use(format)
         todo = [file for file in files if not target.has(file)]
-        there = set(folder.names() if todo else [])
-        damaged = [
-            file.name for file in todo if file.name in there and folder.find_file(file.name) is None
-        ]
-        counts, num_rows, stopped, end = list[int](), 0, "", time.monotonic() + limit_s
+        damaged = _damaged_files(folder, todo)
+        counts: list[int] = []
+        num_rows = 0
+        stopped = ""
+        end = time.monotonic() + limit_s
 
         def note(count: int = 0) -> None:
             """Show that sentences have been encoded, and stop at the limit."""
@@ -226,12 +232,14 @@ def encode_corpus(  # noqa: PLR0913 - the options of the command
 
         try:
             if address is None:
-                num_processes = 1 if chosen.device == "cuda" else workers or _num_processes(todo)
-                results = _encode_here(encoder, target, todo, num_processes, note)
+                num_processes = workers or _num_processes(todo)
+                if encoding.device == "cuda":
+                    num_processes = 1  # processes would share one GPU and its memory
+                row_counts = _encode_here(encoder, target, todo, num_processes, note)
             else:
-                results = _encode_on_ray(target, todo, address, workers, note)
-            with contextlib.closing(results):
-                for count in results:
+                row_counts = _encode_on_ray(target, todo, address, workers, note)
+            with contextlib.closing(row_counts):
+                for count in row_counts:
                     counts.append(count)
         except BudgetError as error:
             stopped = str(error)
@@ -247,6 +255,16 @@ def encode_corpus(  # noqa: PLR0913 - the options of the command
     )
 
 
+def _damaged_files(folder: VectorFolder, todo: Sequence[_File]) -> list[str]:
+    """Return the names of files that must be encoded although the folder has one of their name."""
+    if not todo:
+        return []
+    names = set(folder.names())
+    return [
+        file.name for file in todo if file.name in names and folder.find_file(file.name) is None
+    ]
+
+
 def _format_of(
     name: str,
     encoder: SentenceEncoder,
@@ -255,13 +273,17 @@ def _format_of(
     has_text: bool,
     options: dict[str, Any],
 ) -> VectorFormat:
-    names = (
-        "normalize",
-        "bfloat16",
-        "batch_size",
-        *(["prompt_name"] if encoding.prompt_name else []),
-    )
-    known = {name: getattr(encoding, name) for name in names}
+    """Return the format of the vectors of a call; a prompt and a device are named only where they are not usual."""
+    all_options: dict[str, Any] = {
+        "normalize": encoding.normalize,
+        "bfloat16": encoding.bfloat16,
+        "batch_size": encoding.batch_size,
+    }
+    if encoding.prompt_name:
+        all_options["prompt_name"] = encoding.prompt_name
+    all_options.update(options)
+    if encoding.device != "cpu":
+        all_options["device"] = encoding.device
     return VectorFormat(
         model=name,
         model_key=model_key(name),
@@ -269,28 +291,31 @@ def _format_of(
         precision=cast(Precision, encoding.precision),
         dim=encoder.get_sentence_embedding_dimension(),
         has_text=has_text,
-        options={
-            **known,
-            **options,
-            **({} if encoding.device == "cpu" else {"device": encoding.device}),
-        },
+        options=all_options,
     )
 
 
 def _choose_device(encoder: SentenceEncoder, folder: VectorFolder, address: str | None) -> str:
     """Return the device: what is chosen, what the folder was begun with, or what there is; a GPU must be there."""
-    coming = None if address is None else workers_to_come()
+    workers = None if address is None else workers_to_come()
     if address is None:
         has_any = default_device().type == "cuda"
     else:
-        has_any = has_gpus() or bool(coming and usable_gpus(coming.GPU))
-    found, chosen = folder.find_format(), chosen_device()
-    wanted = chosen or (None if found is None else str(found.options.get("device", "cpu")))
-    if wanted == "cuda" and not has_any:
-        asked = "device cuda: " if chosen else f"output {folder.name}: was begun on GPUs; "
-        where = "this machine" if address is None else "the cluster"
-        raise ConfigError(f"{asked}{where} has no GPU; name another folder or other machines")
-    return wanted or ("cuda" if has_any and isinstance(encoder, SentenceModel) else "cpu")
+        has_any = has_gpus() or bool(workers and usable_gpus(workers.GPU))
+    begun_format = folder.find_format()
+    asked_device = chosen_device()
+    device = asked_device
+    if not device and begun_format is not None:
+        device = str(begun_format.options.get("device", "cpu"))
+    if device == "cuda" and not has_any:
+        reason = f"output {folder.name}: was begun on GPUs; "
+        if asked_device:
+            reason = "device cuda: "
+        machines = "this machine" if address is None else "the cluster"
+        raise ConfigError(f"{reason}{machines} has no GPU; name another folder or other machines")
+    if device:
+        return device
+    return "cuda" if has_any and isinstance(encoder, SentenceModel) else "cpu"
 
 
 def _encode_here(
@@ -308,7 +333,8 @@ def _encode_here(
     while done < len(todo):
         try:
             for count in _encode_in_processes(encoder, target, todo[done:], num_processes, note):
-                done, losses = done + 1, 0
+                done = done + 1
+                losses = 0
                 yield count
         except WorkerError:
             losses += 1
@@ -360,25 +386,28 @@ def _encode_on_ray(
 ) -> Generator[int]:
     gpus_each = 1.0 if target.encoding.device == "cuda" else 0.0
     if not workers:  # more than the cluster can run now, so that it grows and no worker waits
-        coming = workers_to_come()
-        most = 0 if coming is None else coming.num * int(coming.GPU if gpus_each else coming.CPU)
-        workers = _JOBS_AHEAD * max(most, num_jobs_at_once(gpus_each))
-    results = map_on_ray(
+        future_workers = workers_to_come()
+        num_jobs = num_jobs_at_once(gpus_each)
+        if future_workers is not None:
+            jobs_each = int(future_workers.GPU if gpus_each else future_workers.CPU)
+            num_jobs = max(num_jobs, future_workers.num * jobs_each)
+        workers = _JOBS_AHEAD * num_jobs
+    numbered_rows = map_on_ray(
         target.run, todo, address=address, max_running=workers, gpus_each=gpus_each, on_wait=note
     )
-    with contextlib.closing(results):
-        for _, num_rows in results:
+    with contextlib.closing(numbered_rows):
+        for _, num_rows in numbered_rows:
             note(num_rows)
             yield num_rows
 
 
 def _num_processes(todo: Sequence[_File]) -> int:
     """Return the number of processes that pay; all that fit if the size of the text is unknown."""
-    most = num_processes_for(bytes_each=PROCESS_BYTES)
+    num_processes = num_processes_for(bytes_each=PROCESS_BYTES)
     if any(file.source.etag or file.source.is_dataset for file in todo):
-        return most
+        return num_processes
     num_bytes = sum(Path(file.source.path).stat().st_size for file in todo)
-    return max(1, min(most, num_bytes // _LEAST_BYTES))
+    return max(1, min(num_processes, num_bytes // _LEAST_BYTES))
 
 
 @contextlib.contextmanager
@@ -391,7 +420,8 @@ def _held(folder: VectorFolder) -> Iterator[None]:
     if folder.local is None:
         yield
         return
-    is_new, lease = not folder.local.exists(), Lease(folder.local)
+    is_new = not folder.local.exists()
+    lease = Lease(folder.local)
     try:
         for path in folder.local.rglob(".*.parquet.*"):
             path.unlink(missing_ok=True)
@@ -427,15 +457,15 @@ def _find_files(
 
     The folder's own Parquet files are no text, where it is among the text.
     """
-    paths = [str(path) for path in ([input] if isinstance(input, str | Path) else input)]
+    inputs = [input] if isinstance(input, str | Path) else input
     files: dict[str, _File] = {}
-    for path in paths:
+    for path in map(str, inputs):
         try:
             sources = find_sources(path)
         except DataError as error:
             raise DataError(str(error).replace("corpus.path", "input", 1)) from None
         for source in sources:
-            name = _place(source.path, path)
+            name = _name_below(source.path, path)
             if name.startswith(".") or "/." in name:
                 raise DataError(
                     f"input {path}: {name}: must not begin with a dot, as no search finds it; rename it"
@@ -451,15 +481,16 @@ def _find_files(
             # A link may come to name another version of the file, so it is not followed.
             origin = source.path if is_remote(source.path) else os.path.abspath(source.path)  # noqa: PTH100
             files[name] = _File(source, name, source.version(), origin, column, splits_sentences)
-    of_text = {name: folder.name_of(file.source.path) for name, file in files.items()}
-    own = {
-        name
-        for name, of in of_text.items()
-        if of is not None and (of in files or folder.find_file(of))
-    }
-    if not files.keys() - own:
+    # A Parquet file inside the folder is its own where it is named after a text, encoded now or before.
+    vector_names = set()
+    for name, file in files.items():
+        text_name = folder.name_of(file.source.path)
+        if text_name is not None and (text_name in files or folder.find_file(text_name)):
+            vector_names.add(name)
+    names = sorted(files.keys() - vector_names)
+    if not names:
         raise DataError("input: must name at least one file; given none")
-    return [files[name] for name in sorted(files.keys() - own)]
+    return [files[name] for name in names]
 
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
@@ -476,15 +507,13 @@ def _check_file_name(path: str, name: str) -> None:
             )
 
 
-def _place(file: str, path: str) -> str:
+def _name_below(file: str, path: str) -> str:
     """Return a file's name below the folder that a path names; of a glob, what is before its first wildcard."""
-    given = path.rstrip("/") if is_remote(path) else str(expanded(path))
-    wild = (
-        len(given)
-        if is_remote(path)
-        else min((given.find(mark) for mark in "*?[" if mark in given), default=None)
-    )
-    if file == given:
+    root = path.rstrip("/") if is_remote(path) else str(expanded(path))
+    if file == root:
         return file.rpartition("/")[2]
-    start = given if wild is None or wild == len(given) else given[:wild].rpartition("/")[0]
-    return file.removeprefix(start).lstrip("/")
+    wildcards = [root.find(mark) for mark in "*?[" if mark in root]
+    # An address of a bucket has no wildcards: these characters belong to names there.
+    if wildcards and not is_remote(path):
+        root = root[: min(wildcards)].rpartition("/")[0]
+    return file.removeprefix(root).lstrip("/")

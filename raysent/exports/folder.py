@@ -92,9 +92,11 @@ class Check:
 
     def __str__(self) -> str:
         """Return one line for people."""
-        what = "share of bits that differ" if self.is_code else "largest difference"
-        ids = f", {self.num_other_ids} with other ids" if self.num_other_ids else ""
-        return f"{self.num_sentences:,} sentences{ids}: {what} {self.difference:.1e} (bound {self.bound:.0e})"
+        measure = "share of bits that differ" if self.is_code else "largest difference"
+        ids = ""
+        if self.num_other_ids:
+            ids = f", {self.num_other_ids} with other ids"
+        return f"{self.num_sentences:,} sentences{ids}: {measure} {self.difference:.1e} (bound {self.bound:.0e})"
 
 
 @dataclass(frozen=True)
@@ -145,12 +147,15 @@ def export(
     missing = [name for name in _MODULES.get(target.EXTRA, ()) if find_spec(name) is None]
     if missing:
         raise ConfigError(f"to {to}: needs {', '.join(missing)}; install raysent[{target.EXTRA}]")
-    encoder = (
-        load(encoder_name(model, say=messages.print)) if isinstance(model, str | Path) else model
-    )
+    if isinstance(model, str | Path):
+        encoder = load(encoder_name(model, say=messages.print))
+    else:
+        encoder = model
     models = trained_models(encoder)
     target.check_model(models)
-    path = Path(output).resolve() if Path(output).is_symlink() else Path(output)
+    path = Path(output)
+    if path.is_symlink():
+        path = path.resolve()  # so that the folder is renamed to what the link names
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
         raise ArtifactError(f"{path}: exists; name a new folder")
     folder = open_folder(encoder.source) if encoder.source else None
@@ -160,11 +165,10 @@ def export(
             temporary = stack.enter_context(temporary_folder_beside(path))
         with storage_errors(path):
             target.write(models, temporary)
-        prompt, methods = getattr(target, "PROMPT", None), getattr(target, "METHODS", ())
         options: dict[str, Any] = {
             "except_for": target.DIFFERS_ON,
-            "prompt": prompt,
-            "methods": methods,
+            "prompt": getattr(target, "PROMPT", None),
+            "methods": getattr(target, "METHODS", ()),
         }
         check = compare(encoder, models, target.open(temporary), sentences, **options)
         if not check.holds:
@@ -206,25 +210,28 @@ def compare(
         prompt: What the model puts before each; None for its own prompt, as the export does.
         methods: Further methods of both, which differ by their prompts; a few sentences are compared.
     """
-    given = check_sentences(models[0].vocabulary) if sentences is None else sentences
-    texts = [text for text in given if text not in except_for]
-    is_other = np.any([other_ids(model, texts) for model in models], axis=0)
-    same = [text for text, other in zip(texts, is_other, strict=True) if not other]
-    pairs = [(encoder.encode(same, prompt=prompt), encode(same))]
-    few = same[: len(_PLAIN)]
-    pairs += [(getattr(encoder, method)(few), encode(few, method)) for method in methods]
-    distance = np.concatenate([np.abs(own - other) for own, other in pairs])
+    if sentences is None:
+        sentences = check_sentences(models[0].vocabulary)
+    texts = [text for text in sentences if text not in except_for]
+    differs = np.any([other_ids(model, texts) for model in models], axis=0)
+    same_texts = [text for text, is_other in zip(texts, differs, strict=True) if not is_other]
+    pairs = [(encoder.encode(same_texts, prompt=prompt), encode(same_texts))]
+    few_texts = same_texts[: len(_PLAIN)]
+    for method in methods:
+        pairs.append((getattr(encoder, method)(few_texts), encode(few_texts, method)))
+    distances = np.concatenate([np.abs(expected - exported) for expected, exported in pairs])
     is_code = len(models) == 1 and models[0].code is not None
-    found = float(distance.mean() if is_code else distance.max(initial=0.0))
-    return Check(len(texts), int(is_other.sum()), found, is_code)
+    difference = float(distances.mean() if is_code else distances.max(initial=0.0))
+    return Check(len(texts), int(differs.sum()), difference, is_code)
 
 
 def other_ids(model: SentenceModel, sentences: list[str]) -> npt.NDArray[np.bool_]:
     """Return whether each sentence has other ids by the exported tokenizer, bool [sentences]."""
     expected = model.vocabulary.ids(sentences, max_length=model.max_length)
     rows = np.split(expected.ids, np.cumsum(expected.lengths)[:-1])
-    given = finished_ids(model.vocabulary, sentences, max_length=model.max_length)
-    return np.array([row.tolist() != ids for row, ids in zip(rows, given, strict=True)], dtype=bool)
+    exported = finished_ids(model.vocabulary, sentences, max_length=model.max_length)
+    pairs = zip(rows, exported, strict=True)
+    return np.array([row.tolist() != ids for row, ids in pairs], dtype=bool)
 
 
 def check_sentences(vocabulary: Vocabulary) -> list[str]:

@@ -45,13 +45,14 @@ class Batch:
     """
 
     def __init__(self, ids: Tensor, lengths: Tensor) -> None:
-        self.ids, self.lengths = ids, lengths
+        self.ids = ids
+        self.lengths = lengths
         self.mask = self.before(lengths, ids.shape[1])
 
     def before(self, ends: Tensor, time: int) -> Tensor:
         """Return 1 before each sentence's end, else 0 [batch, time, 1]."""
-        places = torch.arange(time, device=self.ids.device)
-        return (places[None] < ends[:, None]).float()[..., None]
+        positions = torch.arange(time, device=self.ids.device)
+        return (positions[None] < ends[:, None]).float()[..., None]
 
 
 def pool(values: Tensor, mask: Tensor, pooling: str) -> Tensor:
@@ -132,12 +133,10 @@ class Linear(WordEncoder):
         for weight in self.maps:
             mapped = functional.linear(vectors, weight)
             for pooling in self.poolings:
-                is_last = pooling == "last"
-                blocks.append(
-                    functional.linear(last, weight)
-                    if is_last
-                    else pool(mapped, batch.mask, pooling)
-                )
+                if pooling == "last":
+                    blocks.append(functional.linear(last, weight))
+                else:
+                    blocks.append(pool(mapped, batch.mask, pooling))
         return torch.cat(blocks, dim=1)
 
 
@@ -169,9 +168,12 @@ class Convolution(WordEncoder):
             values = functional.conv1d(
                 functional.pad(vectors, (0, width - 1)), kernel, bias
             ).transpose(1, 2)
-            values = torch.tanh(values) if self.config["activation"] == "tanh" else values
-            places = batch.before((batch.lengths - width + 1).clamp(min=1), values.shape[1])
-            blocks.append(pool(values, places, self.config["pooling"]))
+            if self.config["activation"] == "tanh":
+                values = torch.tanh(values)
+            fitting_positions = batch.before(
+                (batch.lengths - width + 1).clamp(min=1), values.shape[1]
+            )
+            blocks.append(pool(values, fitting_positions, self.config["pooling"]))
         return torch.cat(blocks, dim=1)
 
 
@@ -182,7 +184,8 @@ class Recurrence(WordEncoder):
         super().__init__(config, num_words)
         self.name = config["type"]
         directions = 2 if config["bidirectional"] else 1
-        network = (nn.GRU if self.name == "gru" else nn.LSTM)(
+        kind = nn.GRU if self.name == "gru" else nn.LSTM
+        network = kind(
             self.dim,
             config["hidden_size"] // directions,
             num_layers=config.get("num_layers", 1),
@@ -190,12 +193,15 @@ class Recurrence(WordEncoder):
             batch_first=True,
         )
         self.add_module(self.name, network)
-        reset = config.get("reset") or ("before" if config["variant"] == "authors" else "after")
+        reset = config.get("reset")
+        if not reset:
+            reset = "before" if config["variant"] == "authors" else "after"
         self.resets_before = self.name == "gru" and reset == "before"
 
     def forward(self, batch: Batch) -> Tensor:
         """Return the vectors [batch, dim]."""
-        values, network = self.words(batch.ids), getattr(self, self.name)
+        values = self.words(batch.ids)
+        network = getattr(self, self.name)
         num_directions = 2 if network.bidirectional else 1
         for layer in range(network.num_layers):
             weights = network.all_weights[layer * num_directions : (layer + 1) * num_directions]
@@ -204,9 +210,10 @@ class Recurrence(WordEncoder):
             if network.bidirectional:
                 states.append(self.states(backwards(values, batch.lengths), weights[1]))
             at_end = batch.lengths - 1
-            ends = torch.cat([at(one, at_end) for one in states], dim=1)
+            ends = torch.cat([at(direction, at_end) for direction in states], dim=1)
             values = torch.cat(
-                [states[0], *(backwards(one, batch.lengths) for one in states[1:])], dim=2
+                [states[0], *(backwards(direction, batch.lengths) for direction in states[1:])],
+                dim=2,
             )
         pooled = [
             ends if pooling == "last" else pool(values, batch.mask, pooling)
@@ -217,15 +224,21 @@ class Recurrence(WordEncoder):
     def states(self, vectors: Tensor, weights: list[Tensor]) -> Tensor:
         """Return the states of one direction of a layer [batch, time, size]."""
         if torch.compiler.is_exporting():
-            options = (
-                {"linear_before_reset": int(not self.resets_before)} if self.name == "gru" else {}
-            )
+            options = {}
+            if self.name == "gru":
+                options["linear_before_reset"] = int(not self.resets_before)
             return onnx_states(self.name.upper(), vectors, weights, options)
         if self.resets_before:
             return gru_reset_before(vectors, *weights)
         start = vectors.new_zeros(1, len(vectors), weights[1].shape[1])
-        network, start = (torch.gru, start) if self.name == "gru" else (torch.lstm, (start, start))
-        return network(vectors, start, weights, True, 1, 0.0, False, False, True)[0]
+        # In order: with biases, one layer, no dropout, not in training, one direction, the batch first.
+        if self.name == "gru":
+            states, _ = torch.gru(vectors, start, weights, True, 1, 0.0, False, False, True)
+        else:
+            states, *_ = torch.lstm(
+                vectors, (start, start), weights, True, 1, 0.0, False, False, True
+            )
+        return states
 
 
 # The order of torch's gates in ONNX: r, z, n -> z, r, h and i, f, g, o -> i, o, f, c.
@@ -238,8 +251,8 @@ def onnx_states(
     """Return the states of ONNX's operator `GRU` or `LSTM`, of one direction; its values exist in the graph alone."""
     size = weights[1].shape[1]
     inputs, recurrent, *biases = (
-        torch.cat([one[gate * size : (gate + 1) * size] for gate in ONNX_GATES[kind]])
-        for one in weights
+        torch.cat([weight[gate * size : (gate + 1) * size] for gate in ONNX_GATES[kind]])
+        for weight in weights
     )
     states = torch.onnx.ops.symbolic(
         kind,
@@ -261,9 +274,10 @@ def gru_reset_before(
     """
     size = weight.shape[1]
     projected = functional.linear(vectors, input_weight, input_bias + bias)
-    state, states = vectors.new_zeros(len(vectors), size), []
-    for place in range(vectors.shape[1]):
-        gates, candidate = projected[:, place].split([2 * size, size], dim=1)
+    state = vectors.new_zeros(len(vectors), size)
+    states = []
+    for position in range(vectors.shape[1]):
+        gates, candidate = projected[:, position].split([2 * size, size], dim=1)
         r, z = torch.sigmoid(gates + functional.linear(state, weight[: 2 * size])).chunk(2, dim=1)
         state = z * state + (1 - z) * torch.tanh(
             candidate + functional.linear(r * state, weight[2 * size :])
@@ -272,15 +286,15 @@ def gru_reset_before(
     return torch.stack(states, dim=1)
 
 
-def at(values: Tensor, places: Tensor) -> Tensor:
+def at(values: Tensor, positions: Tensor) -> Tensor:
     """Return the value at each sentence's place [batch, dim]."""
-    return values.gather(1, places[:, None, None].expand(-1, 1, values.shape[2]))[:, 0]
+    return values.gather(1, positions[:, None, None].expand(-1, 1, values.shape[2]))[:, 0]
 
 
 def backwards(vectors: Tensor, lengths: Tensor) -> Tensor:
     """Return each sentence's vectors in the opposite order, padding still after them."""
-    places = torch.arange(vectors.shape[1], device=vectors.device)[None]
-    sources = torch.where(places < lengths[:, None], lengths[:, None] - 1 - places, places)
+    positions = torch.arange(vectors.shape[1], device=vectors.device)[None]
+    sources = torch.where(positions < lengths[:, None], lengths[:, None] - 1 - positions, positions)
     return vectors.gather(1, sources[..., None].expand_as(vectors))
 
 
@@ -304,37 +318,39 @@ class Transformer(nn.Module):
         import transformers  # noqa: PLC0415 - only these encoders need it
         from sentence_transformers.sentence_transformer import modules  # noqa: PLC0415 - as above
 
-        about = config.get("backbone") or from_scratch(config)
-        given = transformers.CONFIG_MAPPING[about["config"]["model_type"]].from_dict(
-            about["config"]
+        backbone = config.get("backbone") or from_scratch(config)
+        backbone_config = transformers.CONFIG_MAPPING[backbone["config"]["model_type"]].from_dict(
+            backbone["config"]
         )
-        given.use_cache = False
-        is_mapped = type(given) in transformers.MODEL_FOR_TEXT_ENCODING_MAPPING
+        backbone_config.use_cache = False
+        is_mapped = type(backbone_config) in transformers.MODEL_FOR_TEXT_ENCODING_MAPPING
         auto = transformers.AutoModelForTextEncoding if is_mapped else transformers.AutoModel
-        self.model = auto.from_config(given, dtype=torch.float32)
+        self.model = auto.from_config(backbone_config, dtype=torch.float32)
         if config["type"] == "transformer":
             self.model.set_input_embeddings(nn.Identity())
-            self.table = Words(num_words, given.hidden_size)
-        heads = [modules.Pooling(given.hidden_size, tuple(about["pooling"]))]
-        for head in about["heads"]:
+            self.table = Words(num_words, backbone_config.hidden_size)
+        heads = [modules.Pooling(backbone_config.hidden_size, tuple(backbone["pooling"]))]
+        for head in backbone["heads"]:
             if head["type"] == "Normalize":
                 heads.append(modules.Normalize())
             else:
                 activation = activation_of(head.get("activation_function", TANH))
-                kept = {name: head[name] for name in DENSE if name in head}
-                heads.append(modules.Dense(**kept, activation_function=activation))
+                dense_options = {name: head[name] for name in DENSE if name in head}
+                heads.append(modules.Dense(**dense_options, activation_function=activation))
         self.heads = nn.ModuleList(heads)
-        dense = [head["out_features"] for head in about["heads"] if head["type"] == "Dense"]
-        self.block_dims = [dense[-1] if dense else len(about["pooling"]) * given.hidden_size]
+        dim = len(backbone["pooling"]) * backbone_config.hidden_size
+        for head in backbone["heads"]:
+            if head["type"] == "Dense":
+                dim = head["out_features"]
+        self.block_dims = [dim]
 
     def forward(self, batch: Batch) -> Tensor:
         """Return the vectors [batch, dim]."""
         mask = batch.mask[:, :, 0].long()
-        words = (
-            {"inputs_embeds": self.table(batch.ids)}
-            if hasattr(self, "table")
-            else {"input_ids": batch.ids * mask}
-        )
+        if hasattr(self, "table"):
+            words = {"inputs_embeds": self.table(batch.ids)}
+        else:
+            words = {"input_ids": batch.ids * mask}
         states = self.model(**words, attention_mask=mask).last_hidden_state
         features = {"token_embeddings": states, "attention_mask": mask}
         for head in self.heads:
@@ -351,9 +367,9 @@ def from_scratch(config: dict[str, Any]) -> dict[str, Any]:
         "intermediate_size": "intermediate_size",
         "max_positions": "max_position_embeddings",
     }
-    sizes = {name: config[own] for own, name in names.items()}
-    given = {"model_type": "bert", "vocab_size": 1, "type_vocab_size": 1, **sizes}
-    return {"config": given, "pooling": [config["pooling"]], "heads": []}
+    sizes = {name: config[setting] for setting, name in names.items()}
+    backbone_config = {"model_type": "bert", "vocab_size": 1, "type_vocab_size": 1, **sizes}
+    return {"config": backbone_config, "pooling": [config["pooling"]], "heads": []}
 
 
 class Concatenation(nn.Module):
@@ -398,15 +414,18 @@ class Postprocessing(nn.Module):
     def __init__(self, config: dict[str, Any], dims: list[int], *, normalizes: bool = True) -> None:
         super().__init__()
         self.normalizes = normalizes
-        self.dims, self.is_average = dims, config["combine"] == "average"
+        self.dims = dims
+        self.is_average = config["combine"] == "average"
         self.dim = dims[0] if self.is_average else sum(dims)
-        self.components = nn.ParameterList(
-            torch.empty(dim) for dim in (dims if config["remove_component"] else ())
-        )
-        kept = config.get("whitening")
-        self.center = nn.Parameter(torch.empty(self.dim)) if kept else None
-        self.projection = nn.Parameter(torch.empty(self.dim, kept)) if kept else None
-        self.dim = kept or self.dim
+        component_dims = dims if config["remove_component"] else ()
+        self.components = nn.ParameterList(torch.empty(dim) for dim in component_dims)
+        self.center = None
+        self.projection = None
+        num_whitened = config.get("whitening")
+        if num_whitened:
+            self.center = nn.Parameter(torch.empty(self.dim))
+            self.projection = nn.Parameter(torch.empty(self.dim, num_whitened))
+            self.dim = num_whitened
 
     def forward(self, vectors: Tensor) -> Tensor:
         """Return the finished vectors [batch, dim]."""
@@ -431,7 +450,8 @@ class Code(nn.Module):
 
     def __init__(self, method: str, dim: int, num_bits: int) -> None:
         super().__init__()
-        self.method, self.dim = method, num_bits
+        self.method = method
+        self.dim = num_bits
         if method == "threshold":
             self.thresholds = nn.Parameter(torch.empty(dim))
             return
@@ -466,7 +486,8 @@ class Member(nn.Module):
     def __init__(self, about: dict[str, Any]) -> None:
         super().__init__()
         self.about = about
-        config, num_words = about["config"], about["num_words"]
+        config = about["config"]
+        num_words = about["num_words"]
         self.f = build_encoder(config["encoder"], num_words)
         if about["num_towers"] == 2:
             self.g = build_encoder(config["second_encoder"] or config["encoder"], num_words)
@@ -497,7 +518,9 @@ class Member(nn.Module):
     def forward(self, batch: Batch) -> Tensor:
         """Return the vectors [batch, dim]."""
         vectors = self.postprocessing(torch.cat([tower(batch) for tower in self.towers], dim=1))
-        return vectors if self.code is None else self.code(vectors)
+        if self.code is None:
+            return vectors
+        return self.code(vectors)
 
 
 class RaysentModule(InputModule):
@@ -518,7 +541,8 @@ class RaysentModule(InputModule):
         super().__init__()
         self.config = config
         self.members = nn.ModuleList(Member(about) for about in config["members"])
-        self.tokenizers, self.vocabularies = tokenizers, vocabularies
+        self.tokenizers = tokenizers
+        self.vocabularies = vocabularies
         self.eval()
 
     @property
@@ -547,13 +571,16 @@ class RaysentModule(InputModule):
         Raises:
             TypeError: If a text is no string.
         """
-        odd = next((text for text in inputs if not isinstance(text, str)), "")
-        if odd != "":
-            raise TypeError(f"texts must be strings; given {type(odd).__name__}")
-        features, task = {}, kwargs.get("task")
+        wrong_text = next((text for text in inputs if not isinstance(text, str)), "")
+        if wrong_text != "":
+            raise TypeError(f"texts must be strings; given {type(wrong_text).__name__}")
+        features = {}
+        task = kwargs.get("task")
         is_own = prompt is None or (task and not prompt)
         for number, member in enumerate(self.members):
-            start = member.about["prompts"].get(task, member.about["prompt"]) if is_own else prompt
+            start = prompt
+            if is_own:
+                start = member.about["prompts"].get(task, member.about["prompt"])
             texts = [f"{start}{text}" for text in inputs]
             cut = [torch.tensor(row) for row in self.ids(number, texts, member.about)]
             features[f"ids_{number}"] = nn.utils.rnn.pad_sequence(cut, batch_first=True)
@@ -563,15 +590,19 @@ class RaysentModule(InputModule):
 
     def ids(self, number: int, texts: list[str], about: dict[str, Any]) -> list[list[int]]:
         """Return the ids that a member reads of each text."""
-        tokenizer, longest = self.tokenizers[number], about["max_length"]
+        tokenizer = self.tokenizers[number]
+        max_length = about["max_length"]
         if not about["has_padding"]:
-            tokenizer.enable_truncation(longest)
+            tokenizer.enable_truncation(max_length)
             return [
                 encoded.ids or [about["unknown_id"]] for encoded in tokenizer.encode_batch(texts)
             ]
         rows = [encoded.ids for encoded in tokenizer.encode_batch(texts)]
+        # A word may be known after the cut, so a sentence is looked through before it is truncated.
+        has_known_word = [any(word != UNKNOWN for word in row) for row in rows]
         return [
-            row[:longest] if any(word != UNKNOWN for word in row) else [UNKNOWN] for row in rows
+            row[:max_length] if is_known else [UNKNOWN]
+            for row, is_known in zip(rows, has_known_word, strict=True)
         ]
 
     def forward(self, features: dict[str, Tensor], **kwargs: Any) -> dict[str, Tensor]:  # noqa: ARG002
@@ -629,11 +660,11 @@ class RaysentModule(InputModule):
             [path_of(f"vocabulary{number}.txt").read_bytes().decode() for number in numbers],
         )
         tensors = load_file(path_of("model.safetensors"))
-        own = dict(module.members.named_parameters())
-        if own.keys() != tensors.keys():
+        parameters = dict(module.members.named_parameters())
+        if parameters.keys() != tensors.keys():
             raise ValueError(
-                f"model.safetensors: of another model: {sorted(own.keys() ^ tensors.keys())[0]!r}"
+                f"model.safetensors: of another model: {sorted(parameters.keys() ^ tensors.keys())[0]!r}"
             )
-        for name, parameter in own.items():
+        for name, parameter in parameters.items():
             parameter.data.copy_(tensors[name])
         return module

@@ -25,7 +25,9 @@ from tokenizers.models import WordLevel
 from raysent.data.vocabulary import PAD_ID, UNK_ID, UNK_WORD, SubwordVocabulary, Vocabulary
 from raysent.data.vocabulary.tokens import ABBREVIATIONS, PATTERN, REPLACEMENTS
 
-_PERIOD, _APOSTROPHE, _OTHER = "\ue000", "\ue001", "\uf8ff"
+_PERIOD = "\ue000"
+_APOSTROPHE = "\ue001"
+_OTHER = "\uf8ff"
 _NAMES = ABBREVIATIONS.split("|")
 _ABBREVIATED = {f"{name.lower()}." for name in _NAMES}
 _LEAST_NEGATION = len("xn't")
@@ -41,7 +43,7 @@ def pad_id(vocabulary: Vocabulary) -> int:
 
 def exported_ids(tokenizer: Tokenizer, texts: Sequence[str]) -> list[list[int]]:
     """Return the ids of each text as the file gives them."""
-    return [one.ids for one in tokenizer.encode_batch_fast(list(texts))]
+    return [encoded.ids for encoded in tokenizer.encode_batch_fast(list(texts))]
 
 
 def finished_ids(
@@ -62,10 +64,11 @@ def numbered(name: str, number: int) -> str:
 def build_tokenizer(vocabulary: Vocabulary, *, max_length: int) -> Tokenizer:
     """Return the tokenizer of a vocabulary; that of words is not truncated, as no word may be known before the cut."""
     if isinstance(vocabulary, SubwordVocabulary):
-        own = vocabulary.tokenizer
-        own.enable_truncation(max_length)
-        return own
-    words, pattern = vocabulary.words, PATTERN.removeprefix(r"\n|")
+        tokenizer = vocabulary.tokenizer
+        tokenizer.enable_truncation(max_length)
+        return tokenizer
+    words = vocabulary.words
+    pattern = PATTERN.removeprefix(r"\n|")
     # White space of `str.split` that the pattern's class of white space lacks.
     steps: list[normalizers.Normalizer] = [normalizers.Replace(Regex(r"[\x00\x1c-\x1f]"), " ")]
     if vocabulary.unicode_form == "NFC":
@@ -92,8 +95,8 @@ def _replacements() -> list[normalizers.Normalizer]:
     for typographic, plain in REPLACEMENTS:
         forms.setdefault(plain, []).append(typographic)
     return [
-        normalizers.Replace(Regex("|".join(map(re.escape, found))), plain)
-        for plain, found in forms.items()
+        normalizers.Replace(Regex("|".join(map(re.escape, typographic_forms))), plain)
+        for plain, typographic_forms in forms.items()
     ]
 
 
@@ -114,4 +117,6 @@ def _marked(word: str) -> str:
     if word in _ABBREVIATED:
         return word[:-1] + _PERIOD
     is_negation = len(word) >= _LEAST_NEGATION and word.endswith("n't") and word[:-2].isalpha()
-    return word.replace("'", _APOSTROPHE) if is_negation else word
+    if is_negation:
+        return word.replace("'", _APOSTROPHE)
+    return word

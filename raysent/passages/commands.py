@@ -40,16 +40,16 @@ def index(
     which a search holds 1/32 of the bytes in memory; precision=ubinary, bits of a model with a code, or signs alone;
     time=30m and address=ADDR.
     """
-    given = arguments_of(raysent.encode_corpus, overrides)
-    made = raysent.index(model, input, output, progress=not as_json, **given)
+    options = arguments_of(raysent.encode_corpus, overrides)
+    index_report = raysent.index(model, input, output, progress=not as_json, **options)
     if as_json:
-        print_json(asdict(made))
+        print_json(asdict(index_report))
     else:
-        precision = given.get("precision", "float32")
-        messages.print(made.sentence("passages", precision=precision), soft_wrap=True)
-        if made.rest:
-            messages.print(made.rest, style="red", soft_wrap=True)
-    raise typer.Exit(ExitCode.INCOMPLETE if made.stopped else ExitCode.DONE)
+        precision = options.get("precision", "float32")
+        messages.print(index_report.sentence("passages", precision=precision), soft_wrap=True)
+        if index_report.rest:
+            messages.print(index_report.rest, style="red", soft_wrap=True)
+    raise typer.Exit(ExitCode.INCOMPLETE if index_report.stopped else ExitCode.DONE)
 
 
 def search(
@@ -84,27 +84,30 @@ def search(
     weight=0.4, of words in fused, by default what was fitted for the model, else reciprocal ranks; and model=PATH, if
     the model that encoded the folder is elsewhere by now.
     """
-    asked = [*(query or []), *([] if queries is None else passages.read_queries(queries))]
-    if not asked:
+    all_queries = [*(query or []), *([] if queries is None else passages.read_queries(queries))]
+    if not all_queries:
         raise ConfigError("query: must be given at least once, or a file of queries; given none")
-    given = arguments_of(raysent.search, overrides)
-    opened = raysent.SearchIndex(index, model=given.pop("model", None))
-    found, by = opened.search(asked, k=k, by=by, **given), by or opened.by
+    options = arguments_of(raysent.search, overrides)
+    search_index = raysent.SearchIndex(index, model=options.pop("model", None))
+    hits_of_queries = search_index.search(all_queries, k=k, by=by, **options)
+    by = by or search_index.by
     if as_json:
         print_json(
             {
-                "queries": asked,
+                "queries": all_queries,
                 "by": by,
-                "results": [[asdict(hit) for hit in hits] for hits in found],
+                "results": [[asdict(hit) for hit in hits] for hits in hits_of_queries],
             }
         )
         return
-    weight = given.get("weight", opened.word_weight)
-    how = {"fused": " (reciprocal ranks)" if weight is None else f" (words weigh {weight:g})"}.get(
-        by, ""
-    )
-    messages.print(f"{opened.num_passages:,} passages ranked by {by}{how}")
-    for text, hits in zip(asked, found, strict=True):
+    weight = options.get("weight", search_index.word_weight)
+    weighting = ""
+    if by == "fused" and weight is None:
+        weighting = " (reciprocal ranks)"
+    elif by == "fused":
+        weighting = f" (words weigh {weight:g})"
+    messages.print(f"{search_index.num_passages:,} passages ranked by {by}{weighting}")
+    for text, hits in zip(all_queries, hits_of_queries, strict=True):
         print_table(
             [text, "score", "place"],
             [(hit.text or "", f"{hit.score:.4f}", hit.place) for hit in hits],

@@ -22,7 +22,8 @@ from raysent.storage import (
     write_json,
 )
 
-_ABOUT, _FILES = "about.json", "files"
+_ABOUT = "about.json"
+_FILES = "files"
 
 
 class DerivedFiles:
@@ -60,9 +61,9 @@ class DerivedFiles:
         hashes = self._about().get(_FILES)
         if not isinstance(hashes, dict):
             return _ABOUT
-        found = {path.name for path in self.folder.iterdir()} - {_ABOUT}
-        for name in sorted(found | hashes.keys()):
-            if name not in found or file_sha256(self.folder / name) != hashes.get(name):
+        names = {path.name for path in self.folder.iterdir()} - {_ABOUT}
+        for name in sorted(names | hashes.keys()):
+            if name not in names or file_sha256(self.folder / name) != hashes.get(name):
                 return name
         return None
 

@@ -54,15 +54,18 @@ from raysent.storage import content_key
 
 By = Literal["vectors", "words", "fused"]
 
-_DERIVED_FOLDER, _INT8_FILE, _BLANK_FILE = ".search", "int8.npy", "blank.npy"
+_DERIVED_FOLDER = ".search"
+_INT8_FILE = "int8.npy"
+_BLANK_FILE = "blank.npy"
 _FORMAT_VERSION = 4
 # Key of the files that were indexed.
 _INDEXED = "indexed"
 # What reading files that are not what they seem may raise.
 _UNREADABLE = (ArtifactError, OSError, ValueError, KeyError, TypeError, IndexError, EOFError)
-# Signs whose cosine with the query's vector is computed, for each passage that is asked for, and at least. Measured on
-# 148,576 captions, one model: 100 lose 0.1 points of nDCG@10 by int8; by signs alone any number loses 1.8.
-_RESCORED, _LEAST_RESCORED = 10, 500
+# Signs whose cosine with the query's vector is computed, for each passage that is asked for, and at least. With too few
+# of them, Hamming distance alone decides which passages are scored, and good ones are missed.
+_RESCORED = 10
+_LEAST_RESCORED = 500
 _QUERIES_AT_ONCE = 1024
 
 
@@ -149,28 +152,29 @@ class SearchIndex:
             ConfigError: If an argument is wrong, or bm25s or FAISS is needed and not installed.
             ArtifactError: If the model is missing or another one, or a file is damaged.
         """
-        asked, size = (
-            as_sentences(queries, name="queries"),
-            min(check_size("k", k), self.num_passages),
-        )
+        texts = as_sentences(queries, name="queries")
+        size = min(check_size("k", k), self.num_passages)
         self.check_ranking(by=by, weight=weight)
-        empty = next((number for number, query in enumerate(asked) if not query.strip()), None)
-        if empty is not None:
-            raise ConfigError(f"queries[{empty}]: must be text; given nothing")
-        if not asked or not size or not len(self.candidates):
-            return [[] for _ in asked]
+        for number, query in enumerate(texts):
+            if not query.strip():
+                raise ConfigError(f"queries[{number}]: must be text; given nothing")
+        if not texts or not size or not len(self.candidates):
+            return [[] for _ in texts]
         by = by or self.by
         if weight is not None and by != "fused":
             raise ConfigError(f"weight: must be given with by=fused; given by={by}")
-        depth = size if by != "fused" else min(max(size, DEPTH), self.num_passages)
-        hits = [self._by_vectors(asked, min(depth, len(self.candidates)))] if by != "words" else []
-        hits += [Hits(*self.words.search(asked, depth))] if by != "vectors" else []
-        found = [Ranking(np.arange(len(asked)), one.rows, -one.distances) for one in hits]
-        ranking = found[0]
-        if by == "fused":
-            ranking = fuse(
-                *found, weight=self.word_weight if weight is None else weight, depth=size
-            )
+        if by == "vectors":
+            return self._hits(self._ranked_by_vectors(texts, size))
+        if by == "words":
+            return self._hits(self._ranked_by_words(texts, size))
+        # A passage that only one of both ranks high must be in the other's list to be fused.
+        depth = min(max(size, DEPTH), self.num_passages)
+        ranking = fuse(
+            self._ranked_by_vectors(texts, depth),
+            self._ranked_by_words(texts, depth),
+            weight=self.word_weight if weight is None else weight,
+            depth=size,
+        )
         return self._hits(ranking)
 
     def prepare(self) -> None:
@@ -203,13 +207,10 @@ class SearchIndex:
                 f"{self.folder.name}: its model cannot be read ({error}); give model=PATH"
             ) from None
         if encoder is None:
-            is_other = self._model != shared_name(self.format.model)
-            way = (
-                f"not of {self._model}; name that"
-                if is_other
-                else "before it changed; index into another folder"
-            )
-            raise ArtifactError(f"{self.folder.name}: is of {self.format.model}, {way}")
+            remedy = "before it changed; index into another folder"
+            if self._model != shared_name(self.format.model):
+                remedy = f"not of {self._model}; name that"
+            raise ArtifactError(f"{self.folder.name}: is of {self.format.model}, {remedy}")
         return encoder
 
     @cached_property
@@ -219,9 +220,11 @@ class SearchIndex:
         Of length 1, float32 [candidates, dim], or bits, uint8 [candidates, bytes].
         """
         is_bits = self.format.measure == "hamming" or self.format.precision != "float32"
-        found = np.empty((len(self.candidates), -(-self.format.dim // 8)), np.uint8)
-        if not is_bits:
-            found = np.empty((len(self.candidates), self.format.dim), np.float32)
+        if is_bits:
+            num_bytes = -(-self.format.dim // 8)
+            vectors = np.empty((len(self.candidates), num_bytes), np.uint8)
+        else:
+            vectors = np.empty((len(self.candidates), self.format.dim), np.float32)
         is_candidate = np.zeros(self.num_passages, bool)
         is_candidate[self.candidates] = True
         first = first_row = 0
@@ -234,10 +237,13 @@ class SearchIndex:
                     f"{self.folder.name}: {batch.file}: vectors must be finite; train the model again"
                 )
             if self.format.precision != "ubinary":
-                rows = pack_bits(rows > 0) if is_bits else normalize_rows(rows)
-            found[first : first + len(rows)] = rows
+                if is_bits:
+                    rows = pack_bits(rows > 0)
+                else:
+                    rows = normalize_rows(rows)
+            vectors[first : first + len(rows)] = rows
             first += len(rows)
-        return found
+        return vectors
 
     @cached_property
     def candidates(self) -> np.ndarray:
@@ -317,14 +323,14 @@ class SearchIndex:
         """The passages of each file that the last `raysent index` has left, as far as that is known."""
         recorded = None
         if self.folder.local is not None:
-            place = self.folder.local / _DERIVED_FOLDER
-            recorded = DerivedFiles(place, made_of={}).recorded(_INDEXED)
+            derived_folder = self.folder.local / _DERIVED_FOLDER
+            recorded = DerivedFiles(derived_folder, made_of={}).recorded(_INDEXED)
         return recorded if isinstance(recorded, dict) else {}
 
     @property
     def _derived(self) -> DerivedFiles:
-        place = (self.folder.local or Path()) / _DERIVED_FOLDER
-        return DerivedFiles(place, made_of=self._about)
+        derived_folder = (self.folder.local or Path()) / _DERIVED_FOLDER
+        return DerivedFiles(derived_folder, made_of=self._about)
 
     @cached_property
     def _is_derived_whole(self) -> bool:
@@ -384,9 +390,12 @@ class SearchIndex:
         if self.format.precision == "int8":
             np.save(folder / _INT8_FILE, self._all_int8())
 
-    def _by_vectors(self, queries: list[str], k: int) -> Hits:
-        hits = self._nearest(queries, k)
-        return Hits(self.candidates[hits.rows], hits.scores)
+    def _ranked_by_vectors(self, queries: list[str], k: int) -> Ranking:
+        hits = self._nearest(queries, min(k, len(self.candidates)))
+        return _ranking_of(Hits(self.candidates[hits.rows], hits.scores))
+
+    def _ranked_by_words(self, queries: list[str], k: int) -> Ranking:
+        return _ranking_of(Hits(*self.words.search(queries, k)))
 
     def _nearest(self, queries: list[str], k: int) -> Hits:
         """Return the nearest candidates, by their places among the candidates."""
@@ -395,54 +404,57 @@ class SearchIndex:
             return nearest_codes(self.vectors, pack_bits(vectors), k=k)
         if self.format.precision == "float32":
             return nearest_vectors(self.vectors, normalize_rows(vectors), k=k)
-        rows, scores = np.empty((len(queries), k), np.int64), np.empty((len(queries), k))
+        rows = np.empty((len(queries), k), np.int64)
+        scores = np.empty((len(queries), k))
         depth = max(_LEAST_RESCORED, _RESCORED * k)
         for first in range(0, len(queries), _QUERIES_AT_ONCE):
             part = vectors[first : first + _QUERIES_AT_ONCE]
             near = nearest_codes(self.vectors, np.packbits(part > 0, axis=1), k=depth)
-            for number, (vector, some) in enumerate(
-                zip(normalize_rows(part), near.rows, strict=True), first
-            ):
-                points = normalize_rows(self._rescored(some)) @ vector
-                order = np.lexsort((some, -points))[:k]
-                rows[number], scores[number] = some[order], points[order]
+            query_vectors = normalize_rows(part)
+            pairs = zip(query_vectors, near.rows, strict=True)
+            for number, (vector, near_rows) in enumerate(pairs, start=first):
+                points = normalize_rows(self._rescored(near_rows)) @ vector
+                order = np.lexsort((near_rows, -points))[:k]
+                rows[number] = near_rows[order]
+                scores[number] = points[order]
         return Hits(rows, scores)
 
     def _rescored(self, rows: np.ndarray) -> np.ndarray:
         if self.format.precision == "int8":
             return np.asarray(self.int8[self.candidates[rows]], np.float32)
-        return (
-            np.unpackbits(self.vectors[rows], axis=1, count=self.format.dim).astype(np.float32) * 2
-            - 1
-        )
+        bits = np.unpackbits(self.vectors[rows], axis=1, count=self.format.dim)
+        return bits.astype(np.float32) * 2 - 1  # -1 or 1
 
     def _hits(self, ranking: Ranking) -> list[list[Hit]]:
-        known = np.unique(ranking.rows[ranking.rows >= 0])
+        found_rows = np.unique(ranking.rows[ranking.rows >= 0])
         texts: dict[int, str] = {}
-        for number, source in enumerate(self._files if self.format.has_text else ()):
-            first, last = self._starts[number], self._starts[number + 1]
-            here = known[(known >= first) & (known < last)]
-            if len(here):
-                texts |= dict(
-                    zip(
-                        here.tolist(),
-                        self.folder.texts(source, (here - first).tolist()),
-                        strict=True,
-                    )
-                )
-        found = []
-        places, starts = (
-            np.searchsorted(self._starts, ranking.rows, side="right") - 1,
-            self._starts.tolist(),
-        )
-        for rows, files, scores in zip(
-            ranking.rows.tolist(), places.tolist(), ranking.scores.tolist(), strict=True
+        files_with_text = self._files if self.format.has_text else ()
+        for number, source in enumerate(files_with_text):
+            first = self._starts[number]
+            last = self._starts[number + 1]
+            rows_of_file = found_rows[(found_rows >= first) & (found_rows < last)]
+            if len(rows_of_file):
+                texts_of_file = self.folder.texts(source, (rows_of_file - first).tolist())
+                texts.update(zip(rows_of_file.tolist(), texts_of_file, strict=True))
+        starts = self._starts.tolist()
+        file_numbers = np.searchsorted(self._starts, ranking.rows, side="right") - 1
+        hits_of_queries = []
+        for rows, numbers, scores in zip(
+            ranking.rows.tolist(), file_numbers.tolist(), ranking.scores.tolist(), strict=True
         ):
-            own = [one for one in zip(rows, files, scores, strict=True) if one[0] >= 0]
-            found.append([
-                Hit(self._files[file].name, row - starts[file], score, texts.get(row)) for row, file, score in own
-            ])  # fmt: skip
-        return found
+            hits = []
+            for row, number, score in zip(rows, numbers, scores, strict=True):
+                # A ranking of fewer passages than its width ends with rows of -1.
+                if row >= 0:
+                    name = self._files[number].name
+                    hits.append(Hit(name, row - starts[number], score, texts.get(row)))
+            hits_of_queries.append(hits)
+        return hits_of_queries
+
+
+def _ranking_of(hits: Hits) -> Ranking:
+    """Return hits of queries as a ranking, whose scores are higher for what is nearer."""
+    return Ranking(np.arange(len(hits.rows)), hits.rows, -hits.distances)
 
 
 def read_queries(file: str) -> list[str]:
@@ -455,9 +467,10 @@ def read_queries(file: str) -> list[str]:
         return [line for line in read_lines(file) if line.strip()]
     table = read_table(file)
     name = "text" if "text" in table.columns and "query" not in table.columns else "query"
-    values = [value for value in table.column(name, key="query") if value is not None]
-    check_texts(values, source=table.source, column=f"query '{name}'", kinds=(str, int, float))
+    cells = [cell for cell in table.column(name, key="query") if cell is not None]
+    check_texts(cells, source=table.source, column=f"query '{name}'", kinds=(str, int, float))
+    # Queries that a model reads alike are one query, in the form that comes first.
     queries: dict[str, str] = {}
-    for value in values:
-        queries.setdefault(as_read(str(value)), str(value))
+    for cell in cells:
+        queries.setdefault(as_read(str(cell)), str(cell))
     return [query for query in queries.values() if query.strip()]

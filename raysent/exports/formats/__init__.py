@@ -71,16 +71,15 @@ def trained_models(encoder: SentenceEncoder) -> list[SentenceModel]:
     Raises:
         ConfigError: If one of them was not trained by raysent.
     """
-    members = (
-        [member.encoder for member in encoder.members]
-        if isinstance(encoder, Ensemble)
-        else [encoder]
-    )
-    models = [member for member in members if isinstance(member, SentenceModel)]
-    if len(models) < len(members):
-        other = next(member for member in members if not isinstance(member, SentenceModel))
-        name = other.source or type(other).__name__
-        raise ConfigError(
-            f"{name}: cannot be exported: only models that raysent trained have a form of other libraries"
-        )
+    members = [encoder]
+    if isinstance(encoder, Ensemble):
+        members = [member.encoder for member in encoder.members]
+    models = []
+    for member in members:
+        if not isinstance(member, SentenceModel):
+            name = member.source or type(member).__name__
+            raise ConfigError(
+                f"{name}: cannot be exported: only models that raysent trained have a form of other libraries"
+            )
+        models.append(member)
     return models

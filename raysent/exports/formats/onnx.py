@@ -69,10 +69,10 @@ def check_model(models: Sequence[SentenceModel]) -> None:
 
 def usage_of(models: Sequence[SentenceModel]) -> str:
     """Return the lines of Python that read the folder, with the model's default prompt before each text."""
-    start = json.dumps(
-        models[0].prompts.get(models[0].default_prompt_name or "", ""), ensure_ascii=False
-    )[1:-1]
-    return USAGE.replace("PADDING", str(pad_id(models[0].vocabulary))).replace("PROMPT", start)
+    model = models[0]
+    prompt = model.prompts.get(model.default_prompt_name or "", "")
+    escaped = json.dumps(prompt, ensure_ascii=False)[1:-1]
+    return USAGE.replace("PADDING", str(pad_id(model.vocabulary))).replace("PROMPT", escaped)
 
 
 def write(models: Sequence[SentenceModel], folder: Path) -> None:
@@ -83,7 +83,8 @@ def write(models: Sequence[SentenceModel], folder: Path) -> None:
 
 def build_graph(model: SentenceModel) -> Any:
     """Return the graph as torch's exporter gives it, a program with `save` and `model_proto`."""
-    graph, example = _Graph(model).eval(), torch.full((3, 5), UNK_ID + 1)
+    graph = _Graph(model).eval()
+    example = torch.full((3, 5), UNK_ID + 1)
     exporter = logging.getLogger("torch.onnx")
     level = exporter.level
     exporter.setLevel(logging.ERROR)
@@ -121,19 +122,21 @@ def encode_ids(session: Any, rows: Sequence[Sequence[int]], *, padding: int = PA
     """Return the vectors [rows, dim] of rows of ids, encoded in blocks of similar lengths."""
     order = np.argsort([len(row) for row in rows], kind="stable")
     blocks = [order[first : first + _BATCH_SIZE] for first in range(0, len(order), _BATCH_SIZE)]
-    found = [
+    vectors = [
         session.run(None, {"ids": _padded([rows[row] for row in block], padding)})[0]
         for block in blocks
     ]
-    out = np.empty((len(rows), found[0].shape[1] if found else 0), dtype=np.float32)
-    out[order] = np.concatenate(found) if found else out
+    if not vectors:
+        return np.empty((0, 0), dtype=np.float32)
+    out = np.empty((len(rows), vectors[0].shape[1]), dtype=np.float32)
+    out[order] = np.concatenate(vectors)
     return out
 
 
 def _padded(rows: Sequence[Sequence[int]], padding: int) -> npt.NDArray[np.int64]:
     ids = np.full((len(rows), max(map(len, rows))), padding, dtype=np.int64)
-    for row, given in zip(ids, rows, strict=True):
-        row[: len(given)] = given
+    for row, row_ids in zip(ids, rows, strict=True):
+        row[: len(row_ids)] = row_ids
     return ids
 
 
@@ -142,15 +145,15 @@ class _Graph(nn.Module):
 
     def __init__(self, model: SentenceModel) -> None:
         super().__init__()
-        self._member, self._max_length = plain_member(model), model.max_length
-        self._padding, self._unknown = pad_id(model.vocabulary), model.vocabulary.unknown_id
+        self._member = plain_member(model)
+        self._max_length = model.max_length
+        self._padding = pad_id(model.vocabulary)
+        self._unknown = model.vocabulary.unknown_id
         self._batch: Any = exported_code().Batch
-        for part in filter(
-            lambda one: hasattr(one, "set_attn_implementation"), self._member.modules()
-        ):
-            part.set_attn_implementation(
-                "eager"
-            )  # plain products, which can be converted of every architecture
+        for part in self._member.modules():
+            # Plain products of matrices can be converted whatever the architecture.
+            if hasattr(part, "set_attn_implementation"):
+                part.set_attn_implementation("eager")
 
     def forward(self, ids: Tensor) -> Tensor:
         """Return the vectors [batch, dim]."""

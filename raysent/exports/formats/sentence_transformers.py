@@ -59,7 +59,8 @@ def exported_code() -> Any:
 def plain_member(model: SentenceModel) -> Any:
     """Return a model as the exported code computes it: a module of a padded batch, with the model's own values."""
     model = without_adapters(model)
-    member, tensors = exported_code().Member(_about(model)), model.tensors()
+    member = exported_code().Member(_about(model))
+    tensors = model.tensors()
     for name, parameter in member.named_parameters():
         parameter.data.copy_(tensors[name])
     return member
@@ -79,13 +80,18 @@ def check_model(models: Sequence[SentenceModel]) -> None:
 def _check_own(part: Any) -> None:
     if part is None:
         return
-    kind, place = ("encoder", "ENCODERS") if part.type in ENCODERS else ("code", "Code")
+    if part.type in ENCODERS:
+        kind = "encoder"
+        table_name = "ENCODERS"
+    else:
+        kind = "code"
+        table_name = "Code"
     if not type(part).__module__.startswith(f"{OWN_PACKAGE}."):
         raise ConfigError(f"{kind} {part.type}: cannot be exported: another package defines it")
     if part.type not in (*exported_code().ENCODERS, *_CODES):
-        where = f"{place} of exports/modeling_raysent.py"
         raise ConfigError(
-            f"{kind} {part.type}: cannot be exported: {where} has no form of it; add one"
+            f"{kind} {part.type}: cannot be exported: {table_name} of exports/modeling_raysent.py "
+            "has no form of it; add one"
         )
     for member in (getattr(part, "members", None) or {}).values():
         _check_own(member)
@@ -104,12 +110,9 @@ def write(models: Sequence[SentenceModel], folder: Path) -> None:
     models = [without_adapters(model) for model in models]
     tensors: dict[str, Tensor] = {}
     for number, model in enumerate(models):
-        own = {
-            name: value
-            for name, value in model.tensors().items()
-            if not name.startswith("objectives.")
-        }
-        tensors |= {f"{number}.{name}": value.contiguous() for name, value in own.items()}
+        for name, tensor in model.tensors().items():
+            if not name.startswith("objectives."):
+                tensors[f"{number}.{name}"] = tensor.contiguous()
         write_words(model, folder, number=number)
     save_tensors(folder / "model.safetensors", tensors, metadata={"format": "pt"})
     write_json(
@@ -122,11 +125,16 @@ def write(models: Sequence[SentenceModel], folder: Path) -> None:
     write_json(folder / "modules.json", modules)
     is_code = len(models) == 1 and models[0].code is not None
     versions = {name.replace("-", "_"): version(name) for name in (TARGET, "transformers", "torch")}
+    prompts: dict[str, str] = {}
+    default_prompt_name = None
+    if len(models) == 1:
+        prompts = {**models[0].prompts, **_prompts(models[0])}
+        default_prompt_name = models[0].default_prompt_name
     settings = {
         "__version__": versions,
         "model_type": "SentenceTransformer",
-        "prompts": {**models[0].prompts, **_prompts(models[0])} if len(models) == 1 else {},
-        "default_prompt_name": models[0].default_prompt_name if len(models) == 1 else None,
+        "prompts": prompts,
+        "default_prompt_name": default_prompt_name,
         # On bits, the Manhattan distance is the Hamming distance.
         "similarity_fn_name": "manhattan" if is_code else "cosine",
     }
@@ -169,25 +177,21 @@ def _described(config: Any) -> Any:
 
 def without_adapters(model: SentenceModel) -> SentenceModel:
     """Return a model whose adapters are added to its weights; one without adapters itself."""
-    towers = {
-        name: part for name, part in model.named_modules() if isinstance(part, pretrained.Encoder)
-    }
-    if not any(".lora_" in name for name in model.tensors()):
-        return model
     tensors = model.tensors()
-    for name, tower in towers.items():
-        prefix = f"{name}.model."
-        tensors = {key: value for key, value in tensors.items() if not key.startswith(prefix)}
-        tensors |= {
-            f"{prefix}{key}": value.detach() for key, value in tower.merged().named_parameters()
-        }
+    if not any(".lora_" in name for name in tensors):
+        return model
+    for tower_name, tower in model.named_modules():
+        if isinstance(tower, pretrained.Encoder):
+            prefix = f"{tower_name}.model."
+            tensors = {name: tensors[name] for name in tensors if not name.startswith(prefix)}
+            for name, parameter in tower.merged().named_parameters():
+                tensors[f"{prefix}{name}"] = parameter.detach()
     config = type(model.config).model_validate(_described(model.config.model_dump(mode="json")))
     record = model.record.model_copy(update={"config": config})
     objective = model.config.objective
-    kept = objective is not None and objective.in_saved_model != "absent"
-    tensors = {
-        name: value for name, value in tensors.items() if kept or not name.startswith("objectives.")
-    }
+    keeps_objectives = objective is not None and objective.in_saved_model != "absent"
+    if not keeps_objectives:
+        tensors = {name: tensors[name] for name in tensors if not name.startswith("objectives.")}
     return SentenceModel.from_tensors(record, model.vocabulary, tensors)
 
 
@@ -195,10 +199,8 @@ def _write_standard(model: SentenceModel, folder: Path) -> None:
     library = import_module("sentence_transformers")
     modules = import_module("sentence_transformers.sentence_transformer.modules")
     tower = cast("pretrained.Encoder", model.f)
-    about, length = (
-        cast("pretrained.Config", model.config.encoder).about,
-        {"model_max_length": model.max_length},
-    )
+    about = cast("pretrained.Config", model.config.encoder).about
+    length = {"model_max_length": model.max_length}
     with TemporaryDirectory() as name, quiet():
         tower.merged().save_pretrained(name)
         cast("SubwordVocabulary", model.vocabulary).tokenizer.save(f"{name}/{TOKENIZER_FILE}")
@@ -218,10 +220,10 @@ def _write_standard(model: SentenceModel, folder: Path) -> None:
 def _prompts(model: SentenceModel) -> dict[str, str]:
     """Return what the model puts before queries and documents, by the names of sentence-transformers."""
     tasks = {"query": ("query",), "document": DOCUMENT_PROMPTS}
-    found = {
+    prompt_names = {
         task: model._with_prompt(names, (), {}).get("prompt_name") for task, names in tasks.items()
     }
-    return {task: model._prompt(name, None) for task, name in found.items()}
+    return {task: model._prompt(name, None) for task, name in prompt_names.items()}
 
 
 def _about(model: SentenceModel) -> dict[str, Any]:
