@@ -68,7 +68,8 @@ class _Stream(ABC, Generic[Own]):
     num_batches: int
 
     def __init__(self, *, rank: int, world_size: int, gathers: bool = False) -> None:
-        self._rank, self._world_size = rank, world_size
+        self._rank = rank
+        self._world_size = world_size
         self._gathers = gathers and world_size > 1
 
     @abstractmethod
@@ -145,13 +146,14 @@ class BatchStream(_Stream[Batch]):
         return self._order.positions(step)
 
     def _at(self, rows: np.ndarray, own: slice) -> Batch:
-        split, candidates = self._split, rows if self._gathers else rows[own]
-        places = split.first + candidates, split.documents_at(candidates)
-        if not self._gathers:
-            return Batch(self._sentences(rows[own]), *places)
-        return Batch(
-            self._sentences(rows[own]), *places, rows=own, texts=number_texts(self._sentences(rows))
+        split = self._split
+        candidates = rows if self._gathers else rows[own]
+        batch = Batch(
+            self._sentences(rows[own]), split.first + candidates, split.documents_at(candidates)
         )
+        if not self._gathers:
+            return batch
+        return replace(batch, rows=own, texts=number_texts(self._sentences(rows)))
 
     def _sentences(self, positions: np.ndarray) -> Sentences:
         if not isinstance(self._order, _Contiguous):
@@ -161,9 +163,9 @@ class BatchStream(_Stream[Batch]):
 
 def block_of(count: int, *, rank: int, world_size: int) -> slice:
     """Return a worker's rows of `count` rows; the blocks of all workers differ by at most one row."""
-    size, rest = divmod(count, world_size)
-    start = rank * size + min(rank, rest)
-    return slice(start, start + size + (rank < rest))
+    size, num_left = divmod(count, world_size)
+    start = rank * size + min(rank, num_left)
+    return slice(start, start + size + (rank < num_left))
 
 
 def divide(batch: AnyBatch, num_parts: int) -> list[AnyBatch]:
@@ -243,9 +245,8 @@ class _Windows:
     ) -> None:
         self._size = size
         self._window = window
-        self._per_batch = -(
-            -size // window
-        )  # The last window of a batch is truncated if it does not fit.
+        # The last window of a batch is truncated if it does not fit.
+        self._per_batch = -(-size // window)
         self._split = split
         self._seed = seed
         self._is_nearest = is_nearest
@@ -257,9 +258,9 @@ class _Windows:
     def positions(self, step: int) -> np.ndarray:
         epoch, index = divmod(step, self.num_batches)
         starts = self._starts(0 if self._is_nearest else epoch)
-        chosen = starts[index * self._per_batch : (index + 1) * self._per_batch]
+        batch_starts = starts[index * self._per_batch : (index + 1) * self._per_batch]
         within = np.arange(self._window, dtype=np.int64)
-        positions: np.ndarray = (chosen[:, None] + within).reshape(-1)[: self._size]
+        positions: np.ndarray = (batch_starts[:, None] + within).reshape(-1)[: self._size]
         return positions
 
     def _make_starts(self, epoch: int) -> np.ndarray:
@@ -267,11 +268,9 @@ class _Windows:
         generator = np.random.default_rng((self._seed, epoch))
         shift = int(generator.integers(self._window))
         starts: np.ndarray = shift + self._window * generator.permutation(self._num_windows)
-        return (
-            group_nearest_windows(self._split, starts, self._window, self._per_batch)
-            if self._is_nearest
-            else starts
-        )
+        if self._is_nearest:
+            return group_nearest_windows(self._split, starts, self._window, self._per_batch)
+        return starts
 
 
 def group_nearest_windows(
@@ -324,14 +323,12 @@ def _group_nearest(bags: np.ndarray, group: int) -> np.ndarray:
     order = []
     while len(remaining) > group:
         similarity = bags[remaining[1:]] @ bags[remaining[0]]
-        nearest = (
-            1 + np.argpartition(-similarity, group - 2)[: group - 1]
-            if group > 1
-            else np.empty(0, dtype=int)
-        )
-        chosen = np.concatenate([[0], nearest])
-        order.append(remaining[chosen])
-        remaining = np.delete(remaining, chosen)
+        nearest = np.empty(0, dtype=int)
+        if group > 1:
+            nearest = 1 + np.argpartition(-similarity, group - 2)[: group - 1]
+        group_rows = np.concatenate([[0], nearest])
+        order.append(remaining[group_rows])
+        remaining = np.delete(remaining, group_rows)
     return np.concatenate([*order, remaining])
 
 
@@ -393,7 +390,8 @@ class TripletStream(_Stream[Triplets]):
         world_size: int = 1,
     ) -> None:
         super().__init__(rank=rank, world_size=world_size)
-        self._split, self._seed = split, seed
+        self._split = split
+        self._seed = seed
         self._positions, lengths = _find_triplets(split, max_length=max_length)
         self._bounds = _batch_bounds(
             np.diff(lengths, prepend=0, append=max_length + 1), batch_size, world_size
@@ -409,8 +407,10 @@ class TripletStream(_Stream[Triplets]):
         self._order = lru_cache(maxsize=2)(self._make_order)
 
     def _at(self, rows: np.ndarray, own: slice) -> Triplets:
-        split, rows = self._split, rows[own]
-        before, after = split.sentences_at(rows - 1), split.sentences_at(rows + 1)
+        split = self._split
+        rows = rows[own]
+        before = split.sentences_at(rows - 1)
+        after = split.sentences_at(rows + 1)
         return Triplets(split.sentences_at(rows), before, after, positions=split.first + rows)
 
     def _rows(self, step: int) -> np.ndarray:
@@ -487,10 +487,12 @@ class PairStream(_Stream[Pairs]):
         gathers: bool = False,
     ) -> None:
         super().__init__(rank=rank, world_size=world_size, gathers=gathers)
-        self._pairs, self._batch_size, self._seed = pairs, batch_size, seed
-        whole, rest = divmod(len(pairs), batch_size)
+        self._pairs = pairs
+        self._batch_size = batch_size
+        self._seed = seed
+        num_full, num_left = divmod(len(pairs), batch_size)
         min_size = _MIN_PAIRS * world_size
-        self.num_batches = whole + (rest >= min_size)
+        self.num_batches = num_full + (num_left >= min_size)
         if self.num_batches == 0 or batch_size < min_size:
             raise DataError(
                 f"training.batch_size: must be at least {min_size}, and so must the number of training pairs; "
@@ -567,19 +569,22 @@ class LabelStream(_Stream[LabelBatch]):
         gathers: bool = False,
     ) -> None:
         super().__init__(rank=rank, world_size=world_size, gathers=gathers)
-        self._sentences, self._labels, self._seed = sentences, labels, seed
+        self._sentences = sentences
+        self._labels = labels
+        self._seed = seed
         self._classes = [
             rows for label in np.unique(labels) if len(rows := np.flatnonzero(labels == label)) > 1
         ]
-        least = max(2 * len(self._classes), world_size)
-        if len(self._classes) < 2 or batch_size < least:
+        min_size = max(2 * len(self._classes), world_size)
+        if len(self._classes) < 2 or batch_size < min_size:
             raise DataError(
-                f"training.batch_size: must be at least {least}, and the training rows must be of two classes or more "
-                f"with two rows each; given {batch_size}, and {len(self._classes)} such classes"
+                f"training.batch_size: must be at least {min_size}, and the training rows must be of two classes or "
+                f"more with two rows each; given {batch_size}, and {len(self._classes)} such classes"
             )
-        share, rest = divmod(batch_size, len(self._classes))
+        rows_each, num_left = divmod(batch_size, len(self._classes))
         self._counts = [
-            min(len(rows), share + (place < rest)) for place, rows in enumerate(self._classes)
+            min(len(rows), rows_each + (place < num_left))
+            for place, rows in enumerate(self._classes)
         ]
         if sum(self._counts) < world_size:
             raise DataError(
@@ -589,16 +594,19 @@ class LabelStream(_Stream[LabelBatch]):
         self._order = lru_cache(maxsize=4 * len(self._classes))(self._make_order)
 
     def _rows(self, step: int) -> np.ndarray:
-        drawn = [self._of_class(place, step, count) for place, count in enumerate(self._counts)]
+        drawn = [
+            self._of_class(class_index, step, count)
+            for class_index, count in enumerate(self._counts)
+        ]
         return np.random.default_rng((self._seed, step, 0)).permutation(np.concatenate(drawn))
 
-    def _of_class(self, place: int, step: int, count: int) -> np.ndarray:
-        number, within = divmod(step, len(self._classes[place]) // count)
-        return self._order(place, number)[within * count : (within + 1) * count]
+    def _of_class(self, class_index: int, step: int, count: int) -> np.ndarray:
+        number, within = divmod(step, len(self._classes[class_index]) // count)
+        return self._order(class_index, number)[within * count : (within + 1) * count]
 
-    def _make_order(self, place: int, number: int) -> np.ndarray:
-        return np.random.default_rng((self._seed, place, number, 1)).permutation(
-            self._classes[place]
+    def _make_order(self, class_index: int, number: int) -> np.ndarray:
+        return np.random.default_rng((self._seed, class_index, number, 1)).permutation(
+            self._classes[class_index]
         )
 
     def _at(self, rows: np.ndarray, own: slice) -> LabelBatch:
@@ -681,7 +689,8 @@ class TargetStream:
     """
 
     def __init__(self, stream: BatchStream, targets: SentenceTargets) -> None:
-        self._stream, self._targets = stream, targets
+        self._stream = stream
+        self._targets = targets
         self.num_batches = stream.num_batches
 
     def size(self, step: int) -> int:

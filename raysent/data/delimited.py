@@ -149,14 +149,14 @@ def whole_lines(name: str, *, most: int | None = _MAX_ROW) -> Iterator[str]:
         DataError: If the file cannot be read, is no text, or has a longer line.
     """
     with reading_errors(name), open_bytes(name) as stream:
-        rest = ""
+        unfinished = ""
         for text in text_blocks(stream, source=name):
-            if most is not None and len(rest) > most:
+            if most is not None and len(unfinished) > most:
                 raise _too_long(name)
-            *complete, rest = io.StringIO(rest + text, newline="")
+            *complete, unfinished = io.StringIO(unfinished + text, newline="")
             yield from complete
-        if rest:
-            yield rest
+        if unfinished:
+            yield unfinished
 
 
 def full_lines(name: str, *, most: int | None = _MAX_ROW) -> Iterator[str]:
@@ -250,22 +250,22 @@ def _refuse_title(name: str, head: Sequence[_Line], separator: str) -> None:
         DataError: With the line that names the columns if it is one.
     """
     first = head[0]
-    others = head[1:]
+    lines_below = head[1:]
     names = _cells(first.text, separator)
     filled = [cell for cell in names if cell]
-    if first.text.lstrip().startswith("#") and others and not is_usual(names):
+    if first.text.lstrip().startswith("#") and lines_below and not is_usual(names):
         raise DataError(
             f"{name}: line {first.number}: must name the columns; given '{shown(first.text)}'; if it is a comment, "
             "remove it; if it names them, remove its #"
         )
-    if len(others) < 2 or len(filled) != 1 or is_usual(names):
+    if len(lines_below) < 2 or len(filled) != 1 or is_usual(names):
         return
-    for other in separator if len(names) > 1 else _SEPARATORS:
-        cells = _cells(others[0].text, other)
-        if len(cells) > 1 and all(cells) and _has_width(others, other, len(cells)):
+    for candidate in separator if len(names) > 1 else _SEPARATORS:
+        cells = _cells(lines_below[0].text, candidate)
+        if len(cells) > 1 and all(cells) and _has_width(lines_below, candidate, len(cells)):
             raise DataError(
                 f"{name}: line {first.number}: must name {len(cells)} columns, as the lines below have values; "
-                f"given '{shown(filled[0])}' alone; if it is a title, remove it, so that line {others[0].number} "
+                f"given '{shown(filled[0])}' alone; if it is a title, remove it, so that line {lines_below[0].number} "
                 "names the columns"
             )
 
@@ -303,19 +303,21 @@ def _plain_rows(form: _Form) -> Iterator[list[str]]:
 
 
 def _unquoted(value: str) -> str:
-    match = _QUOTED.fullmatch(value) if '"' in value else None
+    match = None
+    if '"' in value:
+        match = _QUOTED.fullmatch(value)
     return match[1].replace('""', '"') if match else value
 
 
 def _quoted_rows(form: _Form) -> Iterator[list[str]]:
     """Yield the values of each row that is not blank; all have as many as the first."""
-    taken: list[str] = []  # the lines of a row
+    row_lines: list[str] = []  # the lines of a row
     is_read = False
 
     def lines() -> Iterator[str]:
         nonlocal is_read
         for line in form.lines():
-            taken.append(line)
+            row_lines.append(line)
             yield line
         is_read = True
 
@@ -324,13 +326,13 @@ def _quoted_rows(form: _Form) -> Iterator[list[str]]:
     num_rows = 0
     try:
         for row in reader:
-            number = form.start + reader.line_num - len(taken)
+            number = form.start + reader.line_num - len(row_lines)
             # A value that is not closed swallows the rows up to the next mark, or the rest of the file.
-            if (len(taken) > 1 or is_read) and not _closes_quotes(form, taken):
+            if (len(row_lines) > 1 or is_read) and not _closes_quotes(form, row_lines):
                 raise _unclosed(form, number)
             _refuse_names(form, row, header, number)
-            _check_marks(form, taken, number)
-            taken.clear()
+            _check_marks(form, row_lines, number)
+            row_lines.clear()
             if not row or (len(row) == 1 < len(header) and not row[0].strip()):
                 continue
             num_rows += 1
@@ -339,8 +341,8 @@ def _quoted_rows(form: _Form) -> Iterator[list[str]]:
             header = header or row
             yield row
     except csv.Error:  # a value is too long
-        if len(taken) > 1:
-            raise _unclosed(form, form.start + reader.line_num - len(taken)) from None
+        if len(row_lines) > 1:
+            raise _unclosed(form, form.start + reader.line_num - len(row_lines)) from None
         raise _too_long(form.name) from None
 
 
@@ -415,10 +417,10 @@ def _check_marks(form: _Form, lines: Sequence[str], number: int) -> None:
     row = _seen_cells(form, lines, skips_blanks=form.skips_blanks)
     meant_lines = [before_marks.sub(r"\1 ", line) for line in lines]
     if row != _seen_cells(form, meant_lines, skips_blanks=True):
-        given = f"; given {blank!a}" if blank.strip(" ") else ""
+        detail = f"; given {blank!a}" if blank.strip(" ") else ""
         raise DataError(
             f"{form.name}: line {number}: must have no blank before a quotation mark that opens a value, unless all "
-            f"lines have spaces there{given}; remove it"
+            f"lines have spaces there{detail}; remove it"
         )
 
 

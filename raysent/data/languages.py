@@ -50,9 +50,10 @@ class TextLanguage(NamedTuple):
 
     def split(self, text: str) -> list[str]:
         """Return the sentences of a document or a part of one."""
-        return split_sentences(
-            text, self.code if self.is_given else find_language(text, default=self.code)
-        )
+        code = self.code
+        if not self.is_given:
+            code = find_language(text, default=self.code)
+        return split_sentences(text, code)
 
 
 def find_language(text: str, *, default: str) -> str:
@@ -71,7 +72,9 @@ def find_language(text: str, *, default: str) -> str:
     words = _WORD.findall(text.lower())
     if sum(_ENGLISH.fullmatch(word) is not None for word in words) > _LEAST_ENGLISH * len(words):
         return "en"
-    return _classified(text) if num_letters >= _FEWEST_LETTERS else default
+    if num_letters < _FEWEST_LETTERS:
+        return default
+    return _classified(text)
 
 
 def _classified(text: str) -> str:
@@ -88,8 +91,10 @@ def main_language(texts: Iterable[str]) -> str:
     """Return the language of most parts of texts."""
     text = "\n".join(texts)
     parts = [text[first : first + _READ] for first in range(0, len(text), _READ)]
-    found = Counter(find_language(part, default="en") for part in parts)
-    return max(found, key=lambda code: (found[code], code)) if found else "en"
+    counts = Counter(find_language(part, default="en") for part in parts)
+    if not counts:
+        return "en"
+    return max(counts, key=lambda code: (counts[code], code))
 
 
 def language_of_texts(texts: Sequence[str]) -> str:
@@ -104,5 +109,5 @@ def unspaced_language(texts: Sequence[str]) -> str | None:
     joined = " ".join(sample)
     if 2 * len(_UNSPACED.findall(joined)) <= len(_LETTER.findall(joined)):
         return None
-    found = main_language(sample)
-    return found if found in WITHOUT_BLANKS else None
+    language = main_language(sample)
+    return language if language in WITHOUT_BLANKS else None

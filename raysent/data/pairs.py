@@ -7,7 +7,7 @@ write them do not quote: a value is what stands between two tabs, or between ``|
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import islice
 from pathlib import Path
@@ -50,7 +50,8 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 # Texts of which the language is found, and which part of all is held out to decide between words and sub-words.
-_LANGUAGE_TEXTS, _HELD_OUT = 500, 10
+_LANGUAGE_TEXTS = 500
+_HELD_OUT = 10
 _ANY_LENGTH = 1 << 20
 
 Examples = TypeVar("Examples", bound="DataclassInstance")
@@ -166,7 +167,10 @@ class PairTexts:
         targets = [
             None if values is None else values.tolist() for values in (self.labels, self.scores)
         ]
-        further = [self.positives, self.negatives] if self.positives or self.negatives else []
+        # Pairs without further columns keep the key that they had before there were any.
+        further = []
+        if self.positives or self.negatives:
+            further = [self.positives, self.negatives]
         return content_key(self.first, self.second, *targets, self.classes, *further)
 
     @property
@@ -183,10 +187,8 @@ class PairTexts:
         first, second, *further = (
             vocabulary.ids(column, max_length=max_length) for column in self.columns
         )
-        positives, negatives = (
-            tuple(further[: len(self.positives)]),
-            tuple(further[len(self.positives) :]),
-        )
+        positives = tuple(further[: len(self.positives)])
+        negatives = tuple(further[len(self.positives) :])
         return Pairs(
             first, second, self.labels, self.scores, positives=positives, negatives=negatives
         )
@@ -206,27 +208,32 @@ def select_fields(examples: Examples, rows: np.ndarray) -> Examples:
         if isinstance(value, Sentences):
             return select_rows(value, rows)
         if isinstance(value, Mapping):
-            return {name: of(one) for name, one in value.items()}
+            return {name: of(field_value) for name, field_value in value.items()}
         if isinstance(value, tuple):
             return tuple(map(of, value))
         if isinstance(value, list):
             return [value[row] for row in rows]
-        return value[rows] if isinstance(value, np.ndarray) else value
+        if isinstance(value, np.ndarray):
+            return value[rows]
+        return value
 
     return replace(
-        examples, **{one.name: of(getattr(examples, one.name)) for one in fields(examples)}
+        examples, **{field.name: of(getattr(examples, field.name)) for field in fields(examples)}
     )
 
 
 def number_texts(*columns: Sentences) -> tuple[np.ndarray, ...]:
     """Return a number for each sentence, int64 [rows] a column; equal sentences of all columns have equal numbers."""
-    known: dict[bytes, int] = {}
+    text_numbers: dict[bytes, int] = {}
     numbers = []
     for column in columns:
-        ids, ends = np.ascontiguousarray(column.ids), np.cumsum(column.lengths).tolist()
+        ids = np.ascontiguousarray(column.ids)
+        ends = np.cumsum(column.lengths).tolist()
         rows = (ids[start:end].tobytes() for start, end in zip([0, *ends], ends, strict=False))
         numbers.append(
-            np.array([known.setdefault(row, len(known)) for row in rows], dtype=np.int64)
+            np.array(
+                [text_numbers.setdefault(row, len(text_numbers)) for row in rows], dtype=np.int64
+            )
         )
     return tuple(numbers)
 
@@ -256,24 +263,28 @@ def read_pairs(config: PairsConfig, *, name: str = "pairs", path_name: str = "pa
     """
     paths = [config.path] if isinstance(config.path, str) else config.path
     try:
-        kept = list(
+        rows = list(
             islice((row for path in paths for row in _read_file(path, config)), config.max_pairs)
         )
     except DataError as error:
         raise DataError(f"{name}.{path_name}: {error}") from None
-    if len(kept) < _MIN_PAIRS:
+    if len(rows) < _MIN_PAIRS:
         raise DataError(
-            f"{name}.{path_name}: {', '.join(paths)}: must contain at least {_MIN_PAIRS} pairs; given {len(kept)}"
+            f"{name}.{path_name}: {', '.join(paths)}: must contain at least {_MIN_PAIRS} pairs; given {len(rows)}"
         )
-    first, second, names, scores, further = (list(column) for column in zip(*kept, strict=True))
+    first, second, names, scores, further = (list(column) for column in zip(*rows, strict=True))
     columns = tuple(list(column) for column in zip(*further, strict=True))
-    classes = tuple(config.classes or sorted(set(filter(None, names))))
+    labels = None
+    classes: tuple[str, ...] = ()
+    if config.label is not None:
+        classes = tuple(config.classes or sorted(set(filter(None, names))))
+        labels = _class_numbers(names, classes, name=name)
     return PairTexts(
         first,
         second,
-        None if config.label is None else _class_numbers(names, classes, name=name),
+        labels,
         None if config.score is None else np.array(scores, dtype=np.float64),
-        classes if config.label is not None else (),
+        classes,
         columns[: len(config.positives)],
         columns[len(config.positives) :],
     )
@@ -298,7 +309,10 @@ def _read_file(path: str, config: PairsConfig) -> Iterator[_Row]:
     """Yield the pairs of one file that have two sentences and, if required, a label; then further columns' cells."""
     table, columns = _open(path, config)
     positions = [_position(table, column) for column in columns.values()]
-    label_names = None if config.label is None else table.class_names.get(table.names[positions[2]])
+    label_names = None
+    if config.label is not None:
+        label_column = table.names[positions[list(columns).index("label")]]
+        label_names = table.class_names.get(label_column)
     num_rows = 0
     for block in table.read(positions):
         values = dict(zip(columns, block, strict=True))
@@ -313,8 +327,10 @@ def _read_file(path: str, config: PairsConfig) -> Iterator[_Row]:
                 )
         missing = [None] * len(block[0])
         labels = as_labels(values.get("label", missing), label_names)
-        further = zip(*(values[name] for name in columns if "." in name), strict=True)
-        cells = further if any("." in name for name in columns) else ((),) * len(missing)
+        further_columns = [values[name] for name in columns if "." in name]
+        cells: Iterable[tuple[Any, ...]] = ((),) * len(missing)
+        if further_columns:
+            cells = zip(*further_columns, strict=True)
         rows = zip(
             values["first"],
             values["second"],
@@ -323,14 +339,18 @@ def _read_file(path: str, config: PairsConfig) -> Iterator[_Row]:
             cells,
             strict=True,
         )
-        for row, (first, second, label, score, others) in enumerate(rows, start=num_rows + 1):
+        for row, (first, second, label, score, further_cells) in enumerate(
+            rows, start=num_rows + 1
+        ):
             if (
                 first.strip()
                 and second.strip()
                 and not ("label" in values and label in (None, _NO_LABEL))
             ):
-                number = None if "score" not in values else _number(f"{path}: row {row}", score)
-                filled = tuple((other or "").strip() or second.strip() for other in others)
+                number = None
+                if "score" in values:
+                    number = _number(f"{path}: row {row}", score)
+                filled = tuple((cell or "").strip() or second.strip() for cell in further_cells)
                 yield first.strip(), second.strip(), label, number, filled
         num_rows += len(missing)
 
@@ -342,11 +362,11 @@ def _open(path: str, config: PairsConfig) -> tuple[TableBlocks, dict[str, Column
         if (column := getattr(config, name)) is not None
     }
     for name in ("positives", "negatives"):
-        columns |= {
-            f"{name}.{number}": column for number, column in enumerate(getattr(config, name))
-        }
+        for number, column in enumerate(getattr(config, name)):
+            columns[f"{name}.{number}"] = column
     has_header = any(isinstance(column, str) for column in columns.values())
-    name, kind = path.removesuffix(".gz").lower(), config.format
+    name = path.removesuffix(".gz").lower()
+    kind = config.format
     if kind == "jsonl" or (kind == "auto" and name.endswith((".jsonl", ".json"))):
         return open_table(path, kind=".jsonl"), {
             role: str(column) for role, column in columns.items()
@@ -360,7 +380,9 @@ def _open(path: str, config: PairsConfig) -> tuple[TableBlocks, dict[str, Column
     if kind == "auto" and (is_named or is_csv) and not is_ppdb:
         return open_table(path, has_header=has_header), columns
     if is_ppdb and not {"first", "second"} & config.model_fields_set:
-        columns |= {"first": 1, "second": 2}
+        # The first field of PPDB is the kind of phrase.
+        columns["first"] = 1
+        columns["second"] = 2
     return open_lines(path, "|||" if is_ppdb else "\t", has_header=has_header), columns
 
 
@@ -384,9 +406,8 @@ def _number(where: str, value: Any) -> float:
     except (TypeError, ValueError):
         number = float("nan")
     if not np.isfinite(number):
-        raise DataError(
-            f"{where}: the score must be a finite number; given {'nothing' if value is None else repr(value)}"
-        )
+        shown = "nothing" if value is None else repr(value)
+        raise DataError(f"{where}: the score must be a finite number; given {shown}")
     return number
 
 
@@ -476,7 +497,7 @@ def vocabulary_of(columns: Sequence[list[str]], config: VocabularyConfig) -> Voc
         return _words_of(columns, config)
     texts = [text for column in columns for text in column]
     order = np.random.default_rng(0).permutation(len(texts))
-    return train_subwords((texts[place] for place in order.tolist()), config)
+    return train_subwords((texts[position] for position in order.tolist()), config)
 
 
 def vocabulary_type_of(
@@ -489,11 +510,15 @@ def vocabulary_type_of(
     if language in WITHOUT_BLANKS:
         return "subwords", f"the text is in {language}, which writes no blanks between words"
     held_out = [text for column in columns for text in column[::_HELD_OUT]]
-    rest = [[text for place, text in enumerate(column) if place % _HELD_OUT] for column in columns]
-    ids = _words_of(rest, config).ids(held_out, max_length=_ANY_LENGTH).ids
+    train_columns = [
+        [text for position, text in enumerate(column) if position % _HELD_OUT] for column in columns
+    ]
+    ids = _words_of(train_columns, config).ids(held_out, max_length=_ANY_LENGTH).ids
     share = float((ids == UNK_ID).mean())
-    why = f"words would leave {share:.1%} of the tokens of held-out text unknown"
-    return ("subwords" if share > MAX_UNKNOWN_SHARE else "words"), why
+    reason = f"words would leave {share:.1%} of the tokens of held-out text unknown"
+    if share > MAX_UNKNOWN_SHARE:
+        return "subwords", reason
+    return "words", reason
 
 
 def _words_of(columns: Sequence[list[str]], config: VocabularyConfig) -> Vocabulary:
@@ -517,8 +542,9 @@ def _hold_out(
     if joins_same_text:
         # Equal pairs are drawn, and what says the same goes with them, so that pairs without any are drawn as ever.
         keys = [tuple(sorted(map(as_read, pair))) for pair in index]
-        held_out = {keys[place] for place in np.flatnonzero(is_held_out).tolist()}
+        held_out = {keys[position] for position in np.flatnonzero(is_held_out).tolist()}
         with_same = np.array([key in held_out for key in keys], dtype=bool)
-        is_held_out = is_held_out if with_same.all() else with_same
+        if not with_same.all():
+            is_held_out = with_same
     mask = is_held_out[np.array(distinct)]
     return pairs.select(np.flatnonzero(~mask)), pairs.select(np.flatnonzero(mask))

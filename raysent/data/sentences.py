@@ -50,9 +50,9 @@ def split_sentences(text: str, language: str = "en") -> list[str]:
         pieces = sentencex.segment(language, _UNREADABLE.sub(r"\1 ", text))
         return [piece for piece in map(str.strip, pieces) if piece]
     if len(text) >= _MIN_COMPILED and has_compiled_text():
-        found = compiled_sentences(text, _segment)
-        if found is not None:
-            return found
+        sentences = compiled_sentences(text, _segment)
+        if sentences is not None:
+            return sentences
     return _split_plainly(text)
 
 
@@ -72,12 +72,12 @@ def _split_plainly(text: str) -> list[str]:
     first = True  # whether the next sentence is the first of its paragraph
     for piece in _segment(hidden):
         # The splitter drops some paragraph breaks, so search for each piece instead of adding up lengths.
-        found = hidden.find(piece, end)
-        if found < 0:
+        position = hidden.find(piece, end)
+        if position < 0:
             continue
-        if PARAGRAPH_BREAK in hidden[end:found]:
+        if PARAGRAPH_BREAK in hidden[end:position]:
             first = True
-        end = found + len(piece)
+        end = position + len(piece)
         sentence = text[start:end].rstrip()
         if sentence[-1:] in _OPENERS and text[end : end + 1] not in ("", "\n"):
             # The splitter put the opening quotation mark of the next sentence at the end of this one.
@@ -94,8 +94,8 @@ def _split_plainly(text: str) -> list[str]:
         else:
             sentences.append(sentence)
             first = PARAGRAPH_BREAK in piece
-    rest = text[start:].strip()
-    return [*sentences, rest] if rest else sentences
+    last_sentence = text[start:].strip()
+    return [*sentences, last_sentence] if last_sentence else sentences
 
 
 def _belongs(before: str, piece: str) -> bool:

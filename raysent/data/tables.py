@@ -41,7 +41,8 @@ _DELIMITED = TABLE_SUFFIXES[:2]
 # The columns that are read without being named.
 _GUESSED = (*TEXT_COLUMNS[:2], "passage")
 # What `datasets` writes into the folder of a dataset, and into a folder of several splits.
-DATASET_FILE, SPLITS_FILE = "dataset_info.json", "dataset_dict.json"
+DATASET_FILE = "dataset_info.json"
+SPLITS_FILE = "dataset_dict.json"
 _BATCH_ROWS = 1024
 
 
@@ -76,7 +77,8 @@ class Table:
 
     def where(self, row: int) -> str:
         """Return the file and the row, as messages begin."""
-        return f"{self.source}: row {(row if self.places is None else self.places[row]) + 1}"
+        file_row = row if self.places is None else self.places[row]
+        return f"{self.source}: row {file_row + 1}"
 
     def take(self, rows: np.ndarray) -> Table:
         """Return some of the rows, int64, in the order given."""
@@ -102,7 +104,11 @@ class Table:
         if name in self.columns:
             return self.columns[name]
         # A file may have the name in another form of Unicode than a keyboard types.
-        alike = [own for own in self.columns if in_form(own, "NFC") == in_form(name, "NFC")]
+        alike = [
+            column_name
+            for column_name in self.columns
+            if in_form(column_name, "NFC") == in_form(name, "NFC")
+        ]
         if len(alike) == 1:
             return self.columns[alike[0]]
         raise DataError(
@@ -140,12 +146,14 @@ def check_texts(
     Raises:
         DataError: With the row of the first value that is not.
     """
-    wrong = next((row for row, value in enumerate(values) if not isinstance(value, kinds)), None)
-    if wrong is not None:
-        wanted = "text" if kinds == (str,) else "text or a number"
-        given = "nothing" if values[wrong] is None else type(values[wrong]).__name__
+    wrong_row = next(
+        (row for row, value in enumerate(values) if not isinstance(value, kinds)), None
+    )
+    if wrong_row is not None:
+        expected = "text" if kinds == (str,) else "text or a number"
+        given = "nothing" if values[wrong_row] is None else type(values[wrong_row]).__name__
         raise DataError(
-            f"{source}: row {first_row + wrong}: {column} must be {wanted}; given {given}"
+            f"{source}: row {first_row + wrong_row}: {column} must be {expected}; given {given}"
         )
 
 
@@ -188,14 +196,14 @@ def open_table(
     kind = kind or _kind(path)
     if kind in _DELIMITED:
         is_tsv = kind == ".tsv"
-        opened = open_delimited(
-            name, is_tsv=is_tsv, has_header=has_header, finds_header=finds_header
-        )
-        return _blocks_of_rows(name, replace(opened, names=_checked_names(name, opened.names)))
+        rows = open_delimited(name, is_tsv=is_tsv, has_header=has_header, finds_header=finds_header)
+        return _blocks_of_rows(name, replace(rows, names=_checked_names(name, rows.names)))
     check_header(name, has_header=has_header)
     if kind == ".jsonl":
         return _open_json_lines(name)
-    return _open_parquet(name) if kind == ".parquet" else _open_dataset(name)
+    if kind == ".parquet":
+        return _open_parquet(name)
+    return _open_dataset(name)
 
 
 def _kind(path: str | Path) -> str:
@@ -221,17 +229,19 @@ def read_table(path: str | Path, *, has_header: bool = True, finds_header: bool 
     Raises:
         DataError: If there is no such file, its form is unknown, or a row is malformed.
     """
-    name, kind = str(path), _kind(path)
+    name = str(path)
+    kind = _kind(path)
     check_header(name, has_header=has_header)
     if kind in TABLE_SUFFIXES:
-        opened = {"": open_table(name, has_header=has_header, finds_header=finds_header)}
+        splits = {"": open_table(name, has_header=has_header, finds_header=finds_header)}
     else:
         folder = open_folder(path) if is_remote(name) else expanded(name)
-        name, opened = address_of(folder), _open_splits(folder)
-    first = next(iter(opened.values()))
+        name = address_of(folder)
+        splits = _open_splits(folder)
+    first = next(iter(splits.values()))
     columns: dict[str, list[Any]] = {column: [] for column in first.names}
     starts = [0]
-    for split, blocks in opened.items():
+    for split, blocks in splits.items():
         if set(blocks.names) != set(first.names):
             raise DataError(
                 f"{name}: splits must have the same columns; '{split}' has {listed(blocks.names)}"
@@ -242,7 +252,7 @@ def read_table(path: str | Path, *, has_header: bool = True, finds_header: bool 
         starts.append(len(next(iter(columns.values()), [])))
     parts = {
         split: np.arange(start, stop)
-        for split, start, stop in zip(opened, starts, starts[1:], strict=False)
+        for split, start, stop in zip(splits, starts, starts[1:], strict=False)
         if split
     }
     return Table(
@@ -319,22 +329,30 @@ def find_text_column(
         raise DataError(
             f"{where}: must name a column; given '{shown(wanted)}'{did_you_mean(wanted, names)}"
         )
-    usual = {plain_name(name): name for name in reversed(names)}
-    guess = next((usual[name] for name in _GUESSED if name in usual), None)
-    if guess is not None:
-        return guess
-    likely = next(
-        (usual[name] for name in TEXT_COLUMNS if name in usual),
-        names[0] if len(names) == 1 else "NAME",
+    names_by_plain_name = {plain_name(name): name for name in reversed(names)}
+    text_column = next(
+        (names_by_plain_name[name] for name in _GUESSED if name in names_by_plain_name), None
     )
+    if text_column is not None:
+        return text_column
+    likely_names = [
+        names_by_plain_name[name] for name in TEXT_COLUMNS if name in names_by_plain_name
+    ]
+    if likely_names:
+        suggestion = likely_names[0]
+    elif len(names) == 1:
+        suggestion = names[0]
+    else:
+        suggestion = "NAME"
     raise DataError(
         f"{where}: must name the column of text; the columns are {listed(names)}; "
-        f"name one, as {shlex.quote(shown(likely))}{otherwise}"
+        f"name one, as {shlex.quote(shown(suggestion))}{otherwise}"
     )
 
 
 _NUMBER_OR_SENTENCE = re.compile(r"^\s*[-+]?[\d.,]*\d\s*$|[.!?…。！？]\s*$")
-_MOST_WORDS, _MOST_CHARACTERS = 4, 40
+_MOST_WORDS = 4
+_MOST_CHARACTERS = 40
 
 
 def data_among(names: Sequence[str]) -> str | None:
@@ -380,10 +398,10 @@ def _blocks_of_rows(name: str, opened: DelimitedRows) -> TableBlocks:
         num_rows = 0
         width = max(columns, default=-1) + 1
         for block in batched(opened.rows(), _BATCH_ROWS):
-            short = next((index for index, row in enumerate(block) if len(row) < width), None)
-            if short is not None:
+            short_row = next((index for index, row in enumerate(block) if len(row) < width), None)
+            if short_row is not None:
                 raise DataError(
-                    f"{name}: row {num_rows + short + 1}: must have {width} values; given {len(block[short])}"
+                    f"{name}: row {num_rows + short_row + 1}: must have {width} values; given {len(block[short_row])}"
                 )
             yield [[row[column] for row in block] for column in columns]
             num_rows += len(block)
@@ -395,10 +413,10 @@ def _blocks_of_rows(name: str, opened: DelimitedRows) -> TableBlocks:
 
 def _checked_names(source: str, names: Sequence[str]) -> tuple[str, ...]:
     names = tuple(name.strip() for name in names)
-    repeated = next((name for name in names if names.count(name) > 1), None)
-    if repeated is not None:
+    repeated_name = next((name for name in names if names.count(name) > 1), None)
+    if repeated_name is not None:
         raise DataError(
-            f"{source}: columns must have different names; given '{shown(repeated)}' twice; rename one"
+            f"{source}: columns must have different names; given '{shown(repeated_name)}' twice; rename one"
         )
     return names
 
@@ -425,10 +443,10 @@ def _open_parquet(name: str) -> TableBlocks:
         schema = file.schema_arrow
 
     def read_arrays(columns: Sequence[int]) -> Iterator[list[Any]]:
-        chosen = [schema.names[column] for column in columns]
+        column_names = [schema.names[column] for column in columns]
         with _parquet_file(name) as file:
-            for batch in file.iter_batches(_BATCH_ROWS, columns=chosen, use_threads=False):
-                yield [batch.column(column) for column in chosen]
+            for batch in file.iter_batches(_BATCH_ROWS, columns=column_names, use_threads=False):
+                yield [batch.column(column) for column in column_names]
 
     return _blocks_of_arrays(name, schema, read_arrays)
 
@@ -490,14 +508,14 @@ def _open_dataset(folder: str, name: str = "") -> TableBlocks:
     def read_arrays(columns: Sequence[int]) -> Iterator[list[Any]]:
         for file in files:
             with _arrow_reader(file, name) as reader:
-                for own in schema:
+                for field in schema:
                     if (
-                        own.name not in reader.schema.names
-                        or own.type != reader.schema.field(own.name).type
+                        field.name not in reader.schema.names
+                        or field.type != reader.schema.field(field.name).type
                     ):
                         raise DataError(
                             f"{name}: files must have the same columns, of the same types; {Path(file).name} has not, "
-                            f"see '{shown(own.name)}'; save it again"
+                            f"see '{shown(field.name)}'; save it again"
                         )
                 for batch in reader:
                     yield [batch.column(schema.names[column]) for column in columns]
@@ -515,14 +533,17 @@ def arrow_files(folder: str, *, name: str = "") -> list[str]:
     Raises:
         DataError: If the folder is not one, or is incomplete.
     """
-    place = folder.rstrip("/")
-    with _dataset_errors(name or place), open_bytes(f"{place}/state.json") as stream:
-        names = [str(one["filename"]) for one in parse_json(stream.read())["_data_files"]]
+    dataset_folder = folder.rstrip("/")
+    with (
+        _dataset_errors(name or dataset_folder),
+        open_bytes(f"{dataset_folder}/state.json") as stream,
+    ):
+        names = [str(file["filename"]) for file in parse_json(stream.read())["_data_files"]]
     if not names:
-        raise DataError(f"{name or place}: must have rows; given none")
+        raise DataError(f"{name or dataset_folder}: must have rows; given none")
     for file in names:
-        check_name(file, where=f"{place}/state.json")
-    return [f"{place}/{file}" for file in names]
+        check_name(file, where=f"{dataset_folder}/state.json")
+    return [f"{dataset_folder}/{file}" for file in names]
 
 
 @contextlib.contextmanager
@@ -551,8 +572,10 @@ def _open_splits(folder: Path) -> dict[str, TableBlocks]:
     if not folder.exists():
         raise DataError(f"{name}: no such file or folder")
     if not is_dataset_folder(folder):
-        raise DataError(f"{name}: must be a {', '.join(TABLE_SUFFIXES)} file or a folder that datasets saved; "
-                        "save it as .csv, or with save_to_disk")  # fmt: skip
+        raise DataError(
+            f"{name}: must be a {', '.join(TABLE_SUFFIXES)} file or a folder that datasets saved; "
+            "save it as .csv, or with save_to_disk"
+        )
     splits = split_names(str(folder)) if (folder / SPLITS_FILE).is_file() else [""]
     return {
         split: _open_dataset(str(folder / split), address_of(folder / split)) for split in splits
@@ -609,5 +632,7 @@ def _as_label(value: Any, class_names: Sequence[str] | None) -> str | None:
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     if class_names is not None and isinstance(value, int):
-        return class_names[value] if 0 <= value < len(class_names) else None
+        if 0 <= value < len(class_names):
+            return class_names[value]
+        return None
     return str(value).strip() or None

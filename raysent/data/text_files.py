@@ -88,9 +88,8 @@ def open_bytes(name: str) -> Iterator[IO[bytes]]:
             if "\0" in name:
                 raise DataError(f"{name}: must be the name of a file; given a NUL character in it")
             path = expanded(name)
-            if (
-                path.exists() and not path.is_file() and not path.is_dir()
-            ):  # opening a pipe waits for its writer
+            # Opening a pipe would wait for its writer.
+            if path.exists() and not path.is_file() and not path.is_dir():
                 raise DataError(f"{name}: must be a file; it is a pipe or a device")
             raw = stack.enter_context(path.open("rb"))
         if name.endswith(".gz"):
@@ -108,7 +107,9 @@ def text_blocks(stream: IO[bytes], *, source: str) -> Iterator[str]:
     Raises:
         DataError: If it is neither UTF-8 nor UTF-16 or UTF-32 with a BOM, or holds NUL characters.
     """
-    data, line, is_read = stream.read(_BLOCK_BYTES), 1, False
+    data = stream.read(_BLOCK_BYTES)
+    line = 1
+    is_read = False
     encoding = next((name for bom, name in _BOMS.items() if data.startswith(bom)), "utf-8")
     decoder = codecs.getincrementaldecoder(encoding)()
     while not is_read:
@@ -116,17 +117,17 @@ def text_blocks(stream: IO[bytes], *, source: str) -> Iterator[str]:
         try:
             text = decoder.decode(data, final=is_read)
         except UnicodeDecodeError as error:
-            place = line + _num_line_ends(error.object[: error.start].decode("latin-1"))
+            error_line = line + _num_line_ends(error.object[: error.start].decode("latin-1"))
             byte = f"byte 0x{error.object[error.start]:02x}"
             required = encoding.removesuffix("-sig").upper()
             raise DataError(
-                f"{source}:{place}: must be {required}; given {byte}; convert it with iconv"
+                f"{source}:{error_line}: must be {required}; given {byte}; convert it with iconv"
             ) from None
         if (nul := text.find("\0")) >= 0:
-            place = line + _num_line_ends(text[:nul])
+            error_line = line + _num_line_ends(text[:nul])
             raise DataError(
-                f"{source}:{place}: must be plain text; given a NUL byte: is this a binary file, or UTF-16 without a "
-                "BOM? Convert it with iconv"
+                f"{source}:{error_line}: must be plain text; given a NUL byte: is this a binary file, or UTF-16 without "
+                "a BOM? Convert it with iconv"
             )
         line += _num_line_ends(text)
         if text:
@@ -181,9 +182,9 @@ def complete_lines(texts: Iterable[str], *, splits_lines: bool = False) -> Itera
             yield unfinished[0][:blank]
             unfinished[0] = unfinished[0][blank:]
         unfinished.append(text)
-    rest = "".join(unfinished)
-    if rest:
-        yield rest
+    last_text = "".join(unfinished)
+    if last_text:
+        yield last_text
 
 
 def lines_of(text: str) -> list[str]:
@@ -208,7 +209,8 @@ def grouped(
         total += size(item)
         if total >= at_least:
             yield group
-            group, total = [], 0
+            group = []
+            total = 0
     if group:
         yield group
 

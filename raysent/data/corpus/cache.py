@@ -123,14 +123,14 @@ def _publish(folder: Path, address: str) -> None:
     with contextlib.suppress(RaysentError, OSError):
         if storage.read_shared(f"{address}/{_MANIFEST}") is not None:
             return
-        place = uuid.uuid4().hex
+        writer_folder = uuid.uuid4().hex
         files = {file.name: _size_and_hash(file) for file in sorted(folder.iterdir())}
         for name in files:
-            storage.copy_to_shared(folder / name, f"{address}/{place}/{name}")
-        manifest = json.dumps({"place": place, "files": files}).encode()
+            storage.copy_to_shared(folder / name, f"{address}/{writer_folder}/{name}")
+        manifest = json.dumps({"place": writer_folder, "files": files}).encode()
         if not storage.create_shared(f"{address}/{_MANIFEST}", manifest):
             for name in files:
-                storage.remove_shared(f"{address}/{place}/{name}")
+                storage.remove_shared(f"{address}/{writer_folder}/{name}")
 
 
 def _fetch(address: str, folder: Path) -> bool:

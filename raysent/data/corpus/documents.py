@@ -40,7 +40,8 @@ Layout = Literal["sentences", "paragraphs", "wrapped"]
 _NUM_SAMPLE_LINES = 1_000
 _MAX_SAMPLE_CHARACTERS = 10_000
 # Of which the language of a corpus is found.
-_NUM_SAMPLE_FILES, _NUM_SAMPLE_PASSAGES = 16, 100
+_NUM_SAMPLE_FILES = 16
+_NUM_SAMPLE_PASSAGES = 100
 # Lines that are split at once, until they have enough sentences.
 _SAMPLE_BLOCK = 200
 _CLOSED = re.compile(r"[.!?:;][\"'”’)\]]*$|''$")
@@ -150,7 +151,10 @@ def _json_passages(
             yield Passage("json", "\n".join(lines), False, (source.path, number), text_field)
             number += len(lines)
         return
-    documents, unfinished, first, num_characters = _DocumentOrder(document_field), list[str](), 1, 0
+    documents = _DocumentOrder(document_field)
+    unfinished = list[str]()
+    first = 1
+    num_characters = 0
     for number, line in enumerate(chain.from_iterable(source.blocks()), start=1):
         if line.strip():
             value = parse_object(f"{source.path}:{number}", line)
@@ -159,7 +163,9 @@ def _json_passages(
                 yield Passage(
                     "json_document", "\n".join(unfinished), begins, (source.path, first), text_field
                 )
-                unfinished, first, num_characters = [], number, 0
+                unfinished = []
+                first = number
+                num_characters = 0
         unfinished.append(line)
         num_characters += len(line)
     yield Passage("json_document", "\n".join(unfinished), True, (source.path, first), text_field)
@@ -169,11 +175,9 @@ class _Rows:
     """The rows of a table: a column of text, and one of documents if one is named."""
 
     def __init__(self, source: Source, text_field: str, document_field: str | None) -> None:
-        self._path, self._table, self.document_field = (
-            source.path,
-            open_table(source.path),
-            document_field,
-        )
+        self._path = source.path
+        self._table = open_table(source.path)
+        self.document_field = document_field
         names = self._table.names
         self.text_field = find_text_column(
             names, wanted=text_field, where=f"corpus.text_field: {self._path}"
@@ -183,18 +187,24 @@ class _Rows:
                 f"corpus.document_field: {self._path}: must name a column; given "
                 f"'{document_field}'{did_you_mean(document_field, names)}"
             )
-        self.columns = [self.text_field, *([] if document_field is None else [document_field])]
+        self.columns = [self.text_field]
+        if document_field is not None:
+            self.columns.append(document_field)
 
     def blocks(self) -> Generator[list[tuple[str, bool]]]:
         """Yield the text of rows, and whether the column of documents has another value than in the row before."""
-        documents = None if self.document_field is None else _DocumentOrder(self.document_field)
+        documents = None
+        if self.document_field is not None:
+            documents = _DocumentOrder(self.document_field)
         number = 1
         for texts, *identifiers in self._table.blocks(self.columns):
             check_texts(texts, source=self._path, column=f"'{self.text_field}'", first_row=number)
             begins = [False] * len(texts)
             if documents is not None:
-                places = (f"{self._path}: row {row}" for row in range(number, number + len(texts)))
-                begins = list(map(documents.begins, identifiers[0], places))
+                row_names = (
+                    f"{self._path}: row {row}" for row in range(number, number + len(texts))
+                )
+                begins = list(map(documents.begins, identifiers[0], row_names))
             yield list(zip(texts, begins, strict=True))
             number += len(texts)
 
@@ -233,7 +243,12 @@ def _row_passages(
     """Yield the rows of a table; without a column of documents, each row of running text is one."""
     rows = _Rows(source, text_field, document_field)
     is_running = _is_running_text(rows, format, language)
-    kind, separator = ("paragraphs", PARAGRAPH_BREAK) if is_running else ("sentences", "\n")
+    if is_running:
+        kind = "paragraphs"
+        separator = PARAGRAPH_BREAK
+    else:
+        kind = "sentences"
+        separator = "\n"
     is_document_each = is_running and rows.document_field is None
     lines: list[str] = []
     num_characters = 0
@@ -241,8 +256,12 @@ def _row_passages(
         begins_document = is_first or is_document_each
         if begins_document or num_characters >= _PASSAGE_CHARACTERS:
             yield Passage(kind, separator.join(lines), ends_document=begins_document)
-            lines, num_characters = [], 0
-        lines += _paragraphs(text) if is_running else filter(None, [_one_line(text)])
+            lines = []
+            num_characters = 0
+        if is_running:
+            lines += _paragraphs(text)
+        elif sentence := _one_line(text):
+            lines.append(sentence)
         num_characters += len(text)
     yield Passage(kind, separator.join(lines), ends_document=True)
 
@@ -272,14 +291,19 @@ def table_notes(sources: Sequence[Source], config: CorpusConfig) -> list[str]:
             unit = "running text" if is_running else "one sentence"
             if rows.document_field is not None:
                 documents = f"a document for each '{rows.document_field}'"
+            elif is_running:
+                documents = "a document each"
             else:
-                documents = "a document each" if is_running else "the table is one document"
+                documents = "the table is one document"
             note = f"text = '{rows.text_field}', {unit} a row, {documents}"
             paths.setdefault(note, []).append(source.path)
-    return [
-        f"{found[0]}{f' and {len(found) - 1} more' if len(found) > 1 else ''}: {note}"
-        for note, found in paths.items()
-    ]
+    notes = []
+    for note, paths_alike in paths.items():
+        more = ""
+        if len(paths_alike) > 1:
+            more = f" and {len(paths_alike) - 1} more"
+        notes.append(f"{paths_alike[0]}{more}: {note}")
+    return notes
 
 
 def describe_reading(
@@ -319,7 +343,9 @@ def text_language(sources: Sequence[Source], config: CorpusConfig) -> TextLangua
         return TextLanguage(config.language, is_given=True)
     sampled = sources[:: max(1, len(sources) // _NUM_SAMPLE_FILES)]
     reading = _reading(config, TextLanguage(is_given=True))
-    return _sampled_language(tuple((one, one.version()) for one in sampled), tuple(reading.items()))
+    return _sampled_language(
+        tuple((source, source.version()) for source in sampled), tuple(reading.items())
+    )
 
 
 @lru_cache(maxsize=16)
@@ -328,8 +354,10 @@ def _sampled_language(
 ) -> TextLanguage:
     texts = []
     for source, _ in sources:
-        with closing(passages(source, **dict(reading))) as found:
-            first = [_shortened(passage) for passage in islice(found, _NUM_SAMPLE_PASSAGES)]
+        with closing(passages(source, **dict(reading))) as source_passages:
+            first = [
+                _shortened(passage) for passage in islice(source_passages, _NUM_SAMPLE_PASSAGES)
+            ]
         sentences = (
             sentence
             for passage in first
@@ -342,11 +370,10 @@ def _sampled_language(
 
 def _shortened(passage: Passage) -> Passage:
     end = passage.text.find("\n", _MAX_SAMPLE_CHARACTERS)
-    return (
-        passage
-        if end < 0 or passage.kind in ("html", "markdown")
-        else passage._replace(text=passage.text[:end])
-    )
+    # A part of a file of markup may be of another structure.
+    if end < 0 or passage.kind in ("html", "markdown"):
+        return passage
+    return passage._replace(text=passage.text[:end])
 
 
 def _reading(config: CorpusConfig, language: TextLanguage) -> dict[str, Any]:
@@ -409,8 +436,13 @@ def _read_group(
     group: Sequence[Passage | Source],
 ) -> Result:
     """Return the function's value of all passages of a group, of which some parts are whole files."""
-    parts = (passages(one, **reading) if isinstance(one, Source) else [one] for one in group)
-    return function(list(chain.from_iterable(parts)))
+    all_passages: list[Passage] = []
+    for part in group:
+        if isinstance(part, Source):
+            all_passages += passages(part, **reading)
+        else:
+            all_passages.append(part)
+    return function(all_passages)
 
 
 def _parts(sources: Sequence[Source], reading: dict[str, Any]) -> Iterator[Passage | Source]:
@@ -437,7 +469,9 @@ def _layout(first: list[str], format: str, language: TextLanguage) -> Layout:
         return "wrapped"
     if format == "text":
         return "paragraphs"
-    return "paragraphs" if _has_running_text([[line] for line in lines], language) else "sentences"
+    if _has_running_text([[line] for line in lines], language):
+        return "paragraphs"
+    return "sentences"
 
 
 def _has_running_text(samples: list[list[str]], language: TextLanguage) -> bool:
@@ -532,15 +566,20 @@ def _json_sentences(
     }
     name = next((name for name in readers if name in value), None)
     if name is None:
-        given = ", ".join(map(str, value)) or "nothing"
-        raise DataError(f"{where}: must have '{text_field}', 'sentences' or 'paragraphs'; given {given}; "
-                        "name the field in corpus.text_field")  # fmt: skip
+        field_names = ", ".join(map(str, value)) or "nothing"
+        raise DataError(
+            f"{where}: must have '{text_field}', 'sentences' or 'paragraphs'; given {field_names}; "
+            "name the field in corpus.text_field"
+        )
     try:
         return [sentence for sentence in readers[name](value[name]) if sentence]
     except (AttributeError, TypeError):
-        kinds, given = "text" if name == text_field else "a list of texts", repr(value[name])
-        shown = given if len(given) <= _MAX_SHOWN else f"{given[:_MAX_SHOWN]}…"
-        raise DataError(f"{where}: '{name}' must be {kinds}; given {shown}") from None
+        expected = "text" if name == text_field else "a list of texts"
+        field_names = repr(value[name])
+        short_text = (
+            field_names if len(field_names) <= _MAX_SHOWN else f"{field_names[:_MAX_SHOWN]}…"
+        )
+        raise DataError(f"{where}: '{name}' must be {expected}; given {short_text}") from None
 
 
 def _paragraph_sentences(paragraph: Any, language: TextLanguage) -> list[str]:

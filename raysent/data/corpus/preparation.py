@@ -100,18 +100,27 @@ def prepare(
         )
     elif own_words is not None and own_words.words == _choose_words(text.words(), vocabulary).words:
         # The corpus that was prepared for the model is used again.
-        words, vocabulary = None, vocabulary.model_copy(update={"type": "words"})
-    named = vocabulary.key_values if words is None else words.key_values
-    key = storage.content_key(FORMAT_VERSION, text.key, named, settings)
+        words = None
+        vocabulary = vocabulary.model_copy(update={"type": "words"})
+    vocabulary_key = vocabulary.key_values if words is None else words.key_values
+    key = storage.content_key(FORMAT_VERSION, text.key, vocabulary_key, settings)
 
     def build_corpus(folder: Path) -> dict[str, Any]:
-        reads_sentences = (
-            vocabulary.type == "subwords" if words is None else isinstance(words, SubwordVocabulary)
-        )
-        read: TextStore | StoredSentences = text.written() if reads_sentences else text.words()
-        chosen = words or _chosen(read, config, vocabulary)
+        # Sub-words read sentences as they are written, and words the ids of tokens.
+        if words is None:
+            reads_sentences = vocabulary.type == "subwords"
+        else:
+            reads_sentences = isinstance(words, SubwordVocabulary)
+        stored_text: TextStore | StoredSentences
+        if reads_sentences:
+            stored_text = text.written()
+        else:
+            stored_text = text.words()
+        corpus_vocabulary = words or _chosen(stored_text, config, vocabulary)
         keys = {"key": key, "text_key": text.key, "language": text.language.code}
-        return keys | _build_corpus(folder, read, config, chosen, text.key, progress)
+        return keys | _build_corpus(
+            folder, stored_text, config, corpus_vocabulary, text.key, progress
+        )
 
     return Corpus(build_once(cache_folder(config.cache_dir), f"corpora/{key}", build_corpus))
 
@@ -142,14 +151,18 @@ def _vocabulary_type(
     words = text.words()
     splits = _splits(words, config)
     counts = _word_counts(words, splits.train)
-    known = build_vocabulary(zip(words.words, counts.tolist(), strict=True), vocabulary)
+    train_vocabulary = build_vocabulary(zip(words.words, counts.tolist(), strict=True), vocabulary)
     is_unknown = np.fromiter(
-        (known.id(word) == UNK_ID for word in words.words), dtype=bool, count=len(words.words)
+        (train_vocabulary.id(word) == UNK_ID for word in words.words),
+        dtype=bool,
+        count=len(words.words),
     )
     held_out = _word_counts(words, splits.validation)
     share = float(held_out[is_unknown].sum() / max(1, held_out.sum()))
-    why = f"words would leave {share:.1%} of the tokens of held-out text unknown"
-    return ("subwords" if share > MAX_UNKNOWN_SHARE else "words"), why
+    reason = f"words would leave {share:.1%} of the tokens of held-out text unknown"
+    if share > MAX_UNKNOWN_SHARE:
+        return "subwords", reason
+    return "words", reason
 
 
 def _word_counts(text: TextStore, split: Split) -> np.ndarray:
@@ -170,17 +183,20 @@ class SentenceTexts:
     """
 
     def __init__(self, store: TextStore, order: np.ndarray) -> None:
-        self._store, self._order = store, order
+        self._store = store
+        self._order = order
 
     def __len__(self) -> int:
         return len(self._order)
 
     def texts(self, positions: np.ndarray) -> list[str]:
         """Return the sentences at the given positions of the corpus, int64 [batch]."""
-        words, tokens, places = self._store.words, self._store.tokens, self._order[positions]
+        words = self._store.words
+        tokens = self._store.tokens
+        text_positions = self._order[positions]
         bounds = zip(
-            self._store.offsets[places].tolist(),
-            self._store.offsets[places + 1].tolist(),
+            self._store.offsets[text_positions].tolist(),
+            self._store.offsets[text_positions + 1].tolist(),
             strict=True,
         )
         return [
@@ -237,7 +253,9 @@ def corpus_notes(config: CorpusConfig) -> list[str]:
     Raises:
         DataError: If a table cannot be read.
     """
-    return [] if config.path == "docs" else table_notes(find_sources(config.path), config)
+    if config.path == "docs":
+        return []
+    return table_notes(find_sources(config.path), config)
 
 
 def corpus_language(config: CorpusConfig) -> str:
@@ -290,9 +308,11 @@ class _Text:
 
         def build(folder: Path) -> dict[str, Any]:
             with closing(map_passages(read_written, self._sources, self._config)) as groups:
-                limit = self._config.max_sentences
-                found = write_written(folder, groups, max_sentences=limit, progress=self._progress)
-            return {"num_sentences": self._checked(found)}
+                max_sentences = self._config.max_sentences
+                num_sentences = write_written(
+                    folder, groups, max_sentences=max_sentences, progress=self._progress
+                )
+            return {"num_sentences": self._checked(num_sentences)}
 
         return StoredSentences(
             build_once(cache_folder(self._config.cache_dir), f"written/{self.key}", build)
@@ -342,14 +362,18 @@ class _PassageReader:
     def __call__(self, passages: Sequence[Passage]) -> _EncodedPassages:
         sentences, ends = read_passages(passages)
         ids, lengths = self._table.encode(sentences)
-        known, firsts, places = np.unique(ids, return_index=True, return_inverse=True)
+        distinct_words, firsts, word_positions = np.unique(
+            ids, return_index=True, return_inverse=True
+        )
         order = np.argsort(firsts)
         rank = np.empty(len(order), dtype=np.int32)
         rank[order] = np.arange(len(order))
         known_words = list(self._numbers)
-        words = [known_words[word] for word in known[order].tolist()]
+        words = [known_words[word] for word in distinct_words[order].tolist()]
         return _EncodedPassages(
-            words, Sentences(rank[places.reshape(-1)], lengths), np.array(ends, dtype=np.int64)
+            words,
+            Sentences(rank[word_positions.reshape(-1)], lengths),
+            np.array(ends, dtype=np.int64),
         )
 
 
@@ -357,7 +381,8 @@ class _SentenceFiles:
     """Writes sentences of ids into a file of the folder, and where they begin into `offsets.bin`."""
 
     def __init__(self, folder: Path, name: str) -> None:
-        self._ids, self._offsets = (folder / name).open("wb"), (folder / "offsets.bin").open("wb")
+        self._ids = (folder / name).open("wb")
+        self._offsets = (folder / "offsets.bin").open("wb")
         self._offsets.write(np.zeros(1, dtype=np.int64).data)
         self.num_sentences = self.num_tokens = 0
 
@@ -383,23 +408,24 @@ def _write_text(
     progress: Progress | None,
 ) -> _SentenceFiles:
     """Stage 1: write all passages, up to the maximum number of sentences."""
-    numbers, counts = Numbering(), np.zeros(1, dtype=np.int64)
+    numbers = Numbering()
+    counts = np.zeros(1, dtype=np.int64)
     boundaries = array("q", [0])  # 8 bytes a document
     with _SentenceFiles(folder, "tokens.bin") as files:
         for group in groups:
             ends = np.unique(files.num_sentences + group.ends)
             boundaries.frombytes(ends[ends > boundaries[-1]].tobytes())
-            places, lengths = group.sentences
+            word_positions, lengths = group.sentences
             if max_sentences is not None:
                 lengths = lengths[: max_sentences - files.num_sentences]
-                places = places[: int(lengths.sum())]
+                word_positions = word_positions[: int(lengths.sum())]
             # Words are in order of first appearance: those of the sentences that are left are the first.
-            words = group.words[: int(places.max(initial=-1)) + 1]
-            ids = np.array([numbers[word] for word in words], dtype=np.int32)[places]
+            words = group.words[: int(word_positions.max(initial=-1)) + 1]
+            ids = np.array([numbers[word] for word in words], dtype=np.int32)[word_positions]
             files.add(ids, lengths)
-            found = np.bincount(ids, minlength=len(numbers))
-            found[: len(counts)] += counts[: len(found)]
-            counts = found
+            group_counts = np.bincount(ids, minlength=len(numbers))
+            group_counts[: len(counts)] += counts[: len(group_counts)]
+            counts = group_counts
             if progress:
                 progress("reading", files.num_sentences, max_sentences)
             if files.num_sentences == max_sentences:
@@ -432,7 +458,8 @@ class TextStore:
         offsets = np.fromfile(
             self._folder / "offsets.bin", np.int64, stop + 1 - start, offset=8 * start
         )
-        first, last = int(offsets[0]), int(offsets[-1])
+        first = int(offsets[0])
+        last = int(offsets[-1])
         words = np.fromfile(self._folder / "tokens.bin", np.int32, last - first, offset=4 * first)
         return Sentences(words, np.diff(offsets))
 
@@ -482,39 +509,40 @@ def choose_splits(starts: np.ndarray, *, fraction: float, seed: int, name: str) 
             f"corpus.path: {name}: must hold at least {2 * _MIN_SENTENCES} sentences, two for training and two for "
             f"validation; given {num_sentences}"
         )
-    wanted = max(_MIN_SENTENCES, round(fraction * num_sentences))
-    chosen = _choose(np.diff(starts), wanted, np.random.default_rng(seed))
-    if not chosen.any():
-        starts, chosen = _cut_tail(starts, wanted)
-    if len(chosen) == 1 or starts[-1] - np.diff(starts)[chosen].sum() < _MIN_SENTENCES:
+    num_wanted = max(_MIN_SENTENCES, round(fraction * num_sentences))
+    is_chosen = _choose(np.diff(starts), num_wanted, np.random.default_rng(seed))
+    if not is_chosen.any():
+        starts, is_chosen = _cut_tail(starts, num_wanted)
+    if len(is_chosen) == 1 or starts[-1] - np.diff(starts)[is_chosen].sum() < _MIN_SENTENCES:
         raise DataError(
             f"corpus.path: {name}: must have sentences for training besides those for validation; "
             f"given {num_sentences} sentences in {len(starts) - 1} documents; add text"
         )
-    return Splits(train=_split(starts, ~chosen), validation=_split(starts, chosen))
+    return Splits(train=_split(starts, ~is_chosen), validation=_split(starts, is_chosen))
 
 
-def _choose(sizes: np.ndarray, wanted: int, generator: np.random.Generator) -> np.ndarray:
+def _choose(sizes: np.ndarray, num_wanted: int, generator: np.random.Generator) -> np.ndarray:
     """Return the chosen documents, bool [documents], with `wanted` sentences or more, or none if that is impossible."""
-    chosen = np.zeros(len(sizes), dtype=bool)
-    total, limit = 0, min(2 * wanted, int(sizes.sum()) - _MIN_SENTENCES)
+    is_chosen = np.zeros(len(sizes), dtype=bool)
+    total = 0
+    limit = min(2 * num_wanted, int(sizes.sum()) - _MIN_SENTENCES)
     for document in generator.permutation(len(sizes)):
         if total + sizes[document] <= limit:
-            chosen[document] = True
+            is_chosen[document] = True
             total += int(sizes[document])
-        if total >= wanted:
-            return chosen
+        if total >= num_wanted:
+            return is_chosen
     return np.zeros(len(sizes), dtype=bool)
 
 
-def _cut_tail(starts: np.ndarray, wanted: int) -> tuple[np.ndarray, np.ndarray]:
+def _cut_tail(starts: np.ndarray, num_wanted: int) -> tuple[np.ndarray, np.ndarray]:
     """Return the starts with the longest document split in two, and a mask of its second part."""
     longest = int(np.argmax(np.diff(starts)))
-    cut = max(int(starts[longest + 1]) - wanted, int(starts[longest]) + 1)
+    cut = max(int(starts[longest + 1]) - num_wanted, int(starts[longest]) + 1)
     starts = np.insert(starts, longest + 1, cut)
-    chosen = np.zeros(len(starts) - 1, dtype=bool)
-    chosen[longest + 1] = starts[longest + 2] - cut >= _MIN_SENTENCES
-    return starts, chosen
+    is_chosen = np.zeros(len(starts) - 1, dtype=bool)
+    is_chosen[longest + 1] = starts[longest + 2] - cut >= _MIN_SENTENCES
+    return starts, is_chosen
 
 
 def _split(starts: np.ndarray, mask: np.ndarray) -> Split:
@@ -533,7 +561,8 @@ def _build_corpus(
     """Stage 2: write the sentences as ids of the vocabulary, the training documents first."""
     splits = _splits(text, config)
     vocabulary.save(folder / "vocabulary.txt")
-    num_train, num_unknown = splits.train.num_sentences, 0
+    num_train = splits.train.num_sentences
+    num_unknown = 0
     encode = _encoder_of(text, vocabulary, max_length=config.max_length)
     with _SentenceFiles(folder, "ids.bin") as files:
         for first, last in np.concatenate([splits.train.bounds, splits.validation.bounds]):
@@ -563,13 +592,11 @@ def _chosen(
 ) -> Vocabulary:
     if isinstance(text, TextStore):
         return _choose_words(text, vocabulary)
-    blocks = (
-        np.random.default_rng(config.seed).permutation(-(-len(text) // _SAMPLE_SENTENCES))
-        * _SAMPLE_SENTENCES
-    )
-    sample = (
-        text.read(first, min(first + _SAMPLE_SENTENCES, len(text))) for first in blocks.tolist()
-    )
+    # Neighbours are read together, which is faster than single sentences, and blocks are in random order.
+    num_blocks = -(-len(text) // _SAMPLE_SENTENCES)
+    blocks = np.random.default_rng(config.seed).permutation(num_blocks)
+    starts = (blocks * _SAMPLE_SENTENCES).tolist()
+    sample = (text.read(start, min(start + _SAMPLE_SENTENCES, len(text))) for start in starts)
     return train_subwords(chain.from_iterable(sample), vocabulary)
 
 

@@ -126,20 +126,23 @@ class Source:
             return "table"
         if name.endswith(_MARKDOWN):
             return "markdown"
-        return "html" if name.endswith(_HTML) else "text"
+        if name.endswith(_HTML):
+            return "html"
+        return "text"
 
     @property
     def suffix(self) -> str:
         """The end of the name, lower case, that decides how a table is read; empty for a dataset."""
-        return "" if self.is_dataset else Path(self.path.removesuffix(".gz")).suffix.lower()
+        if self.is_dataset:
+            return ""
+        return Path(self.path.removesuffix(".gz")).suffix.lower()
 
     def fingerprint(self) -> str:
         """Return an identifier of the content, independent of the path."""
         if self.etag:
             return self.etag
-        files = arrow_files(self.path) if self.is_dataset else [self.path]
         digests = []
-        for file in files:
+        for file in self._files():
             with reading_errors(file), Path(file).open("rb") as stream:
                 digests.append(hashlib.file_digest(stream, "sha256").hexdigest())
         return digests[0] if not self.is_dataset else storage.content_key(digests)
@@ -153,11 +156,14 @@ class Source:
         if self.etag:
             return self.etag
         with reading_errors(self.path):
-            stats = [
-                Path(file).stat()
-                for file in (arrow_files(self.path) if self.is_dataset else [self.path])
-            ]
-        return f"{sum(one.st_size for one in stats)}-{max(one.st_mtime_ns for one in stats)}"
+            stats = [Path(file).stat() for file in self._files()]
+        return f"{sum(stat.st_size for stat in stats)}-{max(stat.st_mtime_ns for stat in stats)}"
+
+    def _files(self) -> list[str]:
+        """Return the files that hold the text on this machine."""
+        if self.is_dataset:
+            return arrow_files(self.path)
+        return [self.path]
 
     @property
     def num_bytes(self) -> int:
@@ -186,10 +192,11 @@ class Source:
         with reading_errors(self.path), open_bytes(self.path) as stream:
             texts = text_blocks(stream, source=self.path)
             for complete in complete_lines(texts, splits_lines=splits_lines):
-                # Text of JSON has no carriage return, so one beside it ends a line, as in a table.
-                yield lines_of(
-                    complete.replace("\r\n", "\n").replace("\r", "\n") if is_json else complete
-                )
+                if is_json:
+                    # Text of JSON has no carriage return, so one beside it ends a line, as in a table.
+                    yield lines_of(complete.replace("\r\n", "\n").replace("\r", "\n"))
+                else:
+                    yield lines_of(complete)
 
 
 def corpus_sources(config: CorpusConfig, progress: Progress | None = None) -> list[Source]:
@@ -210,10 +217,10 @@ def find_sources(path: str | list[str]) -> list[Source]:
         DataError: If a path matches no file.
     """
     paths = [path] if isinstance(path, str) else path
-    found = [source for one in paths for source in _find(one)]
-    if not found:
+    sources = [source for each_path in paths for source in _find(each_path)]
+    if not sources:
         raise DataError("corpus.path: must name at least one file; given an empty list")
-    return found
+    return sources
 
 
 def _find(path: str) -> list[Source]:
@@ -223,7 +230,9 @@ def _find(path: str) -> list[Source]:
         return _find_remote(_S3 + path.removeprefix("s3:").lstrip("/"))
     local = expanded(path)
     if local.is_dir():
-        return _find_datasets(local) if is_dataset_folder(local) else _find_in_folder(local)
+        if is_dataset_folder(local):
+            return _find_datasets(local)
+        return _find_in_folder(local)
     if local.is_file():
         return [Source(str(local))]
     if local.exists():
@@ -233,8 +242,8 @@ def _find(path: str) -> list[Source]:
         )
     if not glob.has_magic(path):
         raise DataError(f"corpus.path: {path}: no such file or folder{_nearest(local)}")
-    found = glob.glob(str(local), recursive=True)  # noqa: PTH207 - `Path.glob` does not accept absolute patterns
-    matches = sorted(match for match in found if Path(match).is_file())
+    matched_paths = glob.glob(str(local), recursive=True)  # noqa: PTH207 - `Path.glob` does not accept absolute patterns
+    matches = sorted(match for match in matched_paths if Path(match).is_file())
     if not matches:
         raise DataError(
             f"corpus.path: {path}: no file matches; a glob is relative to the current folder"
@@ -245,7 +254,9 @@ def _find(path: str) -> list[Source]:
 def _nearest(path: Path) -> str:
     """Return a hint with the nearest existing parent folder, or an empty string."""
     existing = next((parent for parent in path.parents if parent.exists()), None)
-    return f"; {existing} exists" if existing and existing not in (Path(), path.parent) else ""
+    if existing and existing not in (Path(), path.parent):
+        return f"; {existing} exists"
+    return ""
 
 
 def _find_datasets(folder: Path) -> list[Source]:
@@ -284,35 +295,43 @@ def _group(path: Path) -> int | None:
     return next((number for number, group in enumerate(SUFFIXES) if name.endswith(group)), None)
 
 
-def _of_first_group(found: list[tuple[Path, Source]]) -> list[Source]:
-    groups = [_group(path) for path, _ in found]
+def _of_first_group(sources: list[tuple[Path, Source]]) -> list[Source]:
+    groups = [_group(path) for path, _ in sources]
     first = min((group for group in groups if group is not None), default=None)
     return [
         source
-        for (_, source), group in zip(found, groups, strict=True)
+        for (_, source), group in zip(sources, groups, strict=True)
         if group is not None and group == first
     ]
 
 
 def _find_remote(address: str) -> list[Source]:
     objects = storage.list_s3(address)
-    place = address.rstrip("/")
+    folder_address = address.rstrip("/")
     names = {
-        item.address.removeprefix(f"{place}/"): f"{item.etag}-{item.num_bytes}" for item in objects
+        stored_object.address.removeprefix(
+            f"{folder_address}/"
+        ): f"{stored_object.etag}-{stored_object.num_bytes}"
+        for stored_object in objects
     }
     if SPLITS_FILE in names:
         return [
-            _remote_dataset(f"{place}/{split}", names, prefix=f"{split}/")
-            for split in split_names(place)
+            _remote_dataset(f"{folder_address}/{split}", names, prefix=f"{split}/")
+            for split in split_names(folder_address)
         ]
     if DATASET_FILE in names:
-        return [_remote_dataset(place, names, prefix="")]
+        return [_remote_dataset(folder_address, names, prefix="")]
     sources = [
-        (item.address, Source(item.address, etag=f"{item.etag}-{item.num_bytes}"))
-        for item in objects
+        (
+            stored_object.address,
+            Source(stored_object.address, etag=f"{stored_object.etag}-{stored_object.num_bytes}"),
+        )
+        for stored_object in objects
     ]
-    exact = [source for found, source in sources if found == address]
-    inside = _of_first_group([(Path(found.removeprefix(_S3)), source) for found, source in sources])
+    exact = [source for source_address, source in sources if source_address == address]
+    inside = _of_first_group(
+        [(Path(source_address.removeprefix(_S3)), source) for source_address, source in sources]
+    )
     if not exact and not inside:
         raise DataError(f"corpus.path: {address}: no such object, and none of {_SHOWN} below it")
     return exact or inside

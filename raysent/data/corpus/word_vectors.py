@@ -86,13 +86,13 @@ def _lengths(corpus: Corpus) -> np.ndarray:
     starts = np.array([word.startswith(WORD_START) for word in corpus.vocabulary.words])
     if corpus.language in WITHOUT_BLANKS or not starts.any():
         return np.ones(len(starts), np.float32)
-    shares, places = np.zeros((2, len(starts)))
+    shares, num_places = np.zeros((2, len(starts)))
     for start in range(0, len(corpus.train), _BLOCK_SENTENCES):
         ids = corpus.train.sentences(start, min(start + _BLOCK_SENTENCES, len(corpus.train))).ids
         word = np.cumsum(starts[ids])
         shares += np.bincount(ids, 1 / np.bincount(word)[word], minlength=len(starts))
-        places += np.bincount(ids, minlength=len(starts))
-    return np.where(places > 0, shares / np.maximum(places, 1), 1).astype(np.float32)
+        num_places += np.bincount(ids, minlength=len(starts))
+    return np.where(num_places > 0, shares / np.maximum(num_places, 1), 1).astype(np.float32)
 
 
 def _sparse(values: Any, **options: Any) -> Any:
@@ -107,11 +107,13 @@ def _block_pairs(sentences: Sentences, shape: tuple[int, int]) -> Any:
     total = _sparse(shape, dtype=np.float32)
     for distance in range(1, min(_WINDOW, len(ids) - 1) + 1):
         same = sentence[:-distance] == sentence[distance:]
-        left, right = ids[:-distance][same], ids[distance:][same]
-        rows, columns = np.concatenate([left, right]), np.concatenate([right, left])
-        inside = columns < shape[1]
-        values = np.full(int(inside.sum()), 1 / distance, dtype=np.float32)
-        total = total + _sparse((values, (rows[inside], columns[inside])), shape=shape)
+        left = ids[:-distance][same]
+        right = ids[distance:][same]
+        rows = np.concatenate([left, right])
+        columns = np.concatenate([right, left])
+        is_counted = columns < shape[1]
+        values = np.full(int(is_counted.sum()), 1 / distance, dtype=np.float32)
+        total = total + _sparse((values, (rows[is_counted], columns[is_counted])), shape=shape)
     return total
 
 
@@ -136,6 +138,6 @@ def _factorize(matrix: Any, dim: int, generator: np.random.Generator) -> np.ndar
     basis = np.linalg.qr(basis)[0]
     left, singular, _ = np.linalg.svd((matrix.T @ basis).T, full_matrices=False)
     vectors = np.zeros((matrix.shape[0], dim), dtype=np.float32)
-    kept = min(dim, rank)
-    vectors[:, :kept] = (basis @ left[:, :kept]) * np.sqrt(singular[:kept])
+    num_kept = min(dim, rank)
+    vectors[:, :num_kept] = (basis @ left[:, :num_kept]) * np.sqrt(singular[:num_kept])
     return vectors

@@ -53,16 +53,15 @@ class StoredSentences:
 def read_written(passages: Sequence[Passage]) -> tuple[list[bytes], list[int]]:
     """Return the sentences of passages in UTF-8, with single blanks, and how many are before each end of a document."""
     sentences, ends = read_passages(passages)
-    return [
-        _with_single_blanks(sentence).encode("utf-8", "replace") for sentence in sentences
-    ], ends
+    written = [_with_single_blanks(sentence).encode("utf-8", "replace") for sentence in sentences]
+    return written, ends
 
 
 def _with_single_blanks(sentence: str) -> str:
-    # Of text without other white space, as most is, the first is three times as fast.
-    return (
-        sentence if sentence.isprintable() and "  " not in sentence else " ".join(sentence.split())
-    )
+    # Most text has no other white space, and is not split and joined for nothing.
+    if sentence.isprintable() and "  " not in sentence:
+        return sentence
+    return " ".join(sentence.split())
 
 
 def write_written(
@@ -79,12 +78,14 @@ def write_written(
         offsets.write(np.zeros(1, dtype=np.int64).data)
         for sentences, ends in groups:
             starts.extend(num_sentences + end for end in ends)
-            kept = sentences[: None if max_sentences is None else max_sentences - num_sentences]
-            text.write(b"".join(kept))
-            lengths = np.fromiter(map(len, kept), dtype=np.int64, count=len(kept))
+            new_sentences = sentences
+            if max_sentences is not None:
+                new_sentences = sentences[: max_sentences - num_sentences]
+            text.write(b"".join(new_sentences))
+            lengths = np.fromiter(map(len, new_sentences), dtype=np.int64, count=len(new_sentences))
             offsets.write((num_bytes + np.cumsum(lengths)).data)
             num_bytes += int(lengths.sum())
-            num_sentences += len(kept)
+            num_sentences += len(new_sentences)
             if progress:
                 progress("reading", num_sentences, max_sentences)
             if num_sentences == max_sentences:

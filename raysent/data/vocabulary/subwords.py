@@ -86,10 +86,8 @@ def train_subwords(sentences: Iterable[str], config: VocabularyConfig) -> Subwor
     )
     tokenizer.train_from_iterator(_pieces(runs, normalizer, splitter), trainer)
     starts = pre_tokenizers.Metaspace(replacement=WORD_START, prepend_scheme="always", split=False)
-    tokenizer.normalizer, tokenizer.pre_tokenizer = (
-        normalizer,
-        pre_tokenizers.Sequence([splitter, starts]),
-    )
+    tokenizer.normalizer = normalizer
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([splitter, starts])
     # As added tokens, the bytes' names would be found in text.
     values = {**parse_json(tokenizer.to_str()), "added_tokens": []}
     return SubwordVocabulary(json.dumps(values, ensure_ascii=False))
@@ -100,30 +98,33 @@ def _runs_by_count(sentences: Iterable[str]) -> dict[int, list[str]]:
     counts: Counter[str] = Counter()
     num_characters = num_bytes = 0
     for block in batched(sentences, _BLOCK_SENTENCES):
-        text, num_known = SURROGATE.sub("\ufffd", "\n".join(block)), len(counts)
+        text = SURROGATE.sub("\ufffd", "\n".join(block))
+        num_known = len(counts)
         counts.update(text.split())
         num_characters += sum(map(len, islice(counts, num_known, None)))
         num_bytes += len(text.encode())
         if num_characters >= _MAX_CHARACTERS or num_bytes >= MAX_TEXT_BYTES:
             break
-    found: dict[int, list[str]] = {}
+    runs: dict[int, list[str]] = {}
     for run, count in counts.items():
-        found.setdefault(count, []).append(run)
-    return found
+        runs.setdefault(count, []).append(run)
+    return runs
 
 
 def _alphabet(runs: Mapping[int, list[str]], config: VocabularyConfig) -> list[str]:
     totals = Counter({WORD_START: config.min_count})
-    for count, some in runs.items():
-        for character, number in Counter("".join(some)).items():
+    for count, runs_alike in runs.items():
+        for character, number in Counter("".join(runs_alike)).items():
             plain = unicodedata.normalize("NFKC", character)
-            for one in plain.lower() if config.lowercase else plain:
-                totals[one] += count * number
-    known = [
-        one for one, count in totals.items() if count >= config.min_count and not one.isspace()
+            for letter in plain.lower() if config.lowercase else plain:
+                totals[letter] += count * number
+    alphabet = [
+        letter
+        for letter, count in totals.items()
+        if count >= config.min_count and not letter.isspace()
     ]
-    known.sort(key=lambda one: (one != WORD_START, -totals[one], one))
-    return known[: int(_MAX_ALPHABET_SHARE * config.size)]
+    alphabet.sort(key=lambda letter: (letter != WORD_START, -totals[letter], letter))
+    return alphabet[: int(_MAX_ALPHABET_SHARE * config.size)]
 
 
 def _pieces(
@@ -133,8 +134,8 @@ def _pieces(
 ) -> Iterator[str]:
     """Yield the pieces that the tokenizer makes of runs, marked, a line each that repeats it as often as it occurs."""
     counts: Counter[str] = Counter()
-    for count, some in runs.items():
-        parts = chain.from_iterable(map(_RUNS.findall, sorted(some, key=str.isascii)))
+    for count, runs_alike in runs.items():
+        parts = chain.from_iterable(map(_RUNS.findall, sorted(runs_alike, key=str.isascii)))
         for block in grouped(parts, len, at_least=_BLOCK_CHARACTERS):
             plain = normalizer.normalize_str(_SEPARATOR.join(block))
             if plain.isascii():

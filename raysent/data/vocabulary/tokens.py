@@ -1,8 +1,7 @@
 """Tokenization: text -> tokens -> ragged ids.
 
 A token never spans white space, so text is split at white space first. Each distinct chunk is tokenized once, by a Rust
-pre-tokenizer, and the rest is table look-up. On novels this is 10 times as fast as matching the pattern over the
-running text.
+pre-tokenizer, and the rest is table look-up: a text repeats its words, and matching the pattern is slow.
 
 Tokens follow the Penn Treebank, so that raw text and tokenized text give the same tokens: clitics (``do n't``, ``it
 's``, ``can not``) and punctuation are separate tokens, while hyphenated words, decimals, dotted names and common
@@ -26,7 +25,7 @@ become ``--``, and ``-LRB-`` and similar tokens become brackets.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, compress, repeat
 
@@ -93,7 +92,8 @@ _MAX_KEPT = 256
 _MAX_TABLE_BYTES = 256 << 20
 _ENTRY_BYTES = 240  # of a chunk in a dictionary, without its characters
 # Separates the sentences of a block; text never contains it.
-_BREAK, _BREAK_ROW = "\0", 0
+_BREAK = "\0"
+_BREAK_ROW = 0
 _UNKNOWN = -1
 
 
@@ -124,7 +124,8 @@ class _ChunkRows(dict[str, int]):
         self, rows: np.ndarray, ids: np.ndarray, starts: np.ndarray, *, break_row: int
     ) -> Sentences:
         """Return the ids of rows of chunks, int32 [chunks], as sentences, which are separated by `break_row`."""
-        firsts, lengths = starts[rows], starts[rows + 1] - starts[rows]
+        firsts = starts[rows]
+        lengths = starts[rows + 1] - starts[rows]
         ends = np.append(np.flatnonzero(rows == break_row), len(rows) - 1)
         return Sentences(
             ids[ragged_indices(firsts, lengths)], ragged_sums(lengths, np.diff(ends, prepend=-1))
@@ -157,7 +158,8 @@ class _Table:
 
     def append(self, ids: np.ndarray, lengths: np.ndarray) -> int:
         """Add rows, and return the number of the first; rows that readers may know stay where they are."""
-        first, end = self.num_rows, int(self.starts[self.num_rows])
+        first = self.num_rows
+        end = int(self.starts[self.num_rows])
         self.ids = _with_space(self.ids, end, len(ids))
         self.starts = _with_space(self.starts, first + 1, len(lengths))
         self.ids[end : end + len(ids)] = ids
@@ -247,14 +249,16 @@ class ChunkTable:
             chunks = [in_form(chunk, self._unicode_form) for chunk in chunks]
             sizes = np.fromiter(map(len, chunks), dtype=np.int64, count=len(chunks))
         num_pieces = -(-sizes // _MAX_PIECE)
-        pieces = (
-            list(chain.from_iterable(map(_pieces, chunks))) if (num_pieces > 1).any() else chunks
-        )
-        ids, lengths = [np.empty(0, dtype=np.int32)], [np.empty(0, dtype=np.int64)]
+        pieces = chunks
+        if (num_pieces > 1).any():
+            pieces = list(chain.from_iterable(map(_pieces, chunks)))
+        ids = [np.empty(0, dtype=np.int32)]
+        lengths = [np.empty(0, dtype=np.int64)]
         tokenized = _compiled_tokens if self._is_compiled else _tokens_of_chunks
-        for block in (
-            grouped(pieces, len, at_least=_MAX_BLOCK) if sizes.sum() > _MAX_BLOCK else [pieces]
-        ):
+        blocks: Iterable[list[str]] = [pieces]
+        if sizes.sum() > _MAX_BLOCK:
+            blocks = grouped(pieces, len, at_least=_MAX_BLOCK)
+        for block in blocks:
             tokens, counts = tokenized(block)
             lengths.append(counts)
             ids.append(np.fromiter(map(self._word_id, tokens), dtype=np.int32, count=len(tokens)))
@@ -272,13 +276,15 @@ class Numbering(dict[str, int]):
 def as_rows(encoded: Sentences, *, max_length: int) -> Sentences:
     """Return rows truncated to `max_length` tokens; a row without a known word becomes a single UNK_ID."""
     starts = np.cumsum(encoded.lengths) - encoded.lengths
-    known = ragged_sums(encoded.ids != UNK_ID, encoded.lengths) > 0
-    lengths = np.where(known, np.minimum(encoded.lengths, max_length), 1)
-    if known.all():
+    has_known = ragged_sums(encoded.ids != UNK_ID, encoded.lengths) > 0
+    lengths = np.where(has_known, np.minimum(encoded.lengths, max_length), 1)
+    if has_known.all():
         return Sentences(encoded.ids[ragged_indices(starts, lengths)], lengths)
     # Rows without a known word read the UNK_ID appended after the last token.
     ids = np.append(encoded.ids, np.int32(UNK_ID))
-    return Sentences(ids[ragged_indices(np.where(known, starts, len(ids) - 1), lengths)], lengths)
+    return Sentences(
+        ids[ragged_indices(np.where(has_known, starts, len(ids) - 1), lengths)], lengths
+    )
 
 
 _pre_tokenizer = Split(Regex(PATTERN), "removed", invert=True)
@@ -304,10 +310,10 @@ def _pieces(chunk: str) -> list[str]:
 def _tokens_of_chunks(chunks: Sequence[str]) -> tuple[list[str], np.ndarray]:
     """Return the tokens of chunks without white space, concatenated; and their number, int64 [chunks]."""
     rows = [_plain_tokens(chunk) for chunk in chunks]
-    others = _matched_tokens(
+    matched = _matched_tokens(
         _plain_text([chunk for chunk, row in zip(chunks, rows, strict=True) if row is None])
     )
-    tokens = [next(others) if row is None else row for row in rows]
+    tokens = [next(matched) if row is None else row for row in rows]
     return list(chain.from_iterable(tokens)), np.fromiter(
         map(len, tokens), dtype=np.int64, count=len(tokens)
     )
@@ -317,15 +323,18 @@ def _compiled_tokens(chunks: Sequence[str]) -> tuple[list[str], np.ndarray]:
     """Return what `_tokens_of_chunks` returns; only chunks with other than ASCII characters need the pattern."""
     text = _plain_text(chunks)
     tokens, counts = ascii_tokens(text, abbreviations=ABBREVIATIONS)
-    others = np.flatnonzero(counts < 0)
-    if len(others) == 0:
+    other_chunks = np.flatnonzero(counts < 0)
+    if len(other_chunks) == 0:
         return tokens, counts
-    counts[others] = 0
-    ends = np.cumsum(counts)[others].tolist()
+    counts[other_chunks] = 0
+    ends = np.cumsum(counts)[other_chunks].tolist()
     lines = text.split("\n")
-    matched = _matched_tokens("".join(lines[place] + "\n" for place in others.tolist()))
+    other_text = "".join(lines[chunk] + "\n" for chunk in other_chunks.tolist())
+    matched = _matched_tokens(other_text)
     merged: list[str] = []
-    for place, start, end, row in zip(others.tolist(), [0, *ends], ends, matched, strict=False):
+    for place, start, end, row in zip(
+        other_chunks.tolist(), [0, *ends], ends, matched, strict=False
+    ):
         merged += tokens[start:end]
         merged += row
         counts[place] = len(row)
@@ -335,9 +344,13 @@ def _compiled_tokens(chunks: Sequence[str]) -> tuple[list[str], np.ndarray]:
 def _plain_tokens(chunk: str) -> list[str] | None:
     """Return the tokens of a chunk of letters, optionally followed by one punctuation mark, or None for any other.
 
-    Most chunks are of this form, and the pattern would take ten times as long.
+    Most chunks are of this form, and the pattern would take far longer.
     """
-    stem, mark = (chunk[:-1], chunk[-1:]) if chunk[-1:] in _CLOSING_MARKS else (chunk, "")
+    stem = chunk
+    mark = ""
+    if chunk[-1:] in _CLOSING_MARKS:
+        stem = chunk[:-1]
+        mark = chunk[-1:]
     if not stem.isalpha() or stem.lower() == "cannot" or (mark == "." and stem in _IS_ABBREVIATED):
         return None
     return [stem, mark] if mark else [stem]

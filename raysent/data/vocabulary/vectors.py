@@ -35,7 +35,8 @@ _MAX_WORD_BYTES = 4_096
 # A smaller file is parsed in a few seconds at most.
 _CACHED_BYTES = 64 << 20
 _CACHE_FORMAT = 1
-_WORDS_FILE, _VALUES_FILE = "words.txt", "values.npy"
+_WORDS_FILE = "words.txt"
+_VALUES_FILE = "values.npy"
 _MAX_DIGITS = 18
 _MAX_DIM = 1 << 20
 
@@ -73,12 +74,12 @@ def read_word_vectors(
     """
     path = Path(path)
     wanted = None if words is None else frozenset(words)
-    found = _cached(path)
-    if found is not None:
-        found = _first_of_each(found, wanted, unicode_form)
+    vectors = _cached(path)
+    if vectors is not None:
+        vectors = _first_of_each(vectors, wanted, unicode_form)
         # The file itself is read again to name the place of a wrong value.
-        if found.words and np.isfinite(found.vectors).all():
-            return found
+        if vectors.words and np.isfinite(vectors.vectors).all():
+            return vectors
     return _streamed(path, wanted, unicode_form)
 
 
@@ -98,18 +99,18 @@ def _first_of_each(
 
 def _streamed(path: Path, wanted: frozenset[str] | None, unicode_form: UnicodeForm) -> WordVectors:
     read = _reader_of(path)
-    kept: dict[str, np.ndarray] = {}
+    vectors: dict[str, np.ndarray] = {}
     with reading_errors(str(path)), open_bytes(str(path)) as stream:
         for where, word, vector in read(path, stream, _Wanted(wanted, unicode_form)):
             if not np.isfinite(vector).all():
                 raise DataError(
                     f"{where}: must hold finite numbers; given NaN or infinity for the word '{word}'"
                 )
-            kept.setdefault(word, vector)
-    if not kept:
-        what = "vectors of the requested words" if wanted is not None else "vectors"
-        raise DataError(f"{path}: must hold {what}; given none; check case and format")
-    return WordVectors(list(kept), np.stack(list(kept.values())))
+            vectors.setdefault(word, vector)
+    if not vectors:
+        missing = "vectors of the requested words" if wanted is not None else "vectors"
+        raise DataError(f"{path}: must hold {missing}; given none; check case and format")
+    return WordVectors(list(vectors), np.stack(list(vectors.values())))
 
 
 def _cached(path: Path) -> WordVectors | None:
@@ -134,12 +135,14 @@ def _cached(path: Path) -> WordVectors | None:
 def _parse(path: Path, folder: Path) -> dict[str, Any]:
     """Write all words of a file and their vectors [words, dim] into a folder of the cache."""
     words: dict[str, None] = {}
-    rows, dim = folder / "rows", 0
+    rows = folder / "rows"
+    dim = 0
     with reading_errors(str(path)), open_bytes(str(path)) as stream, rows.open("wb") as out:
         # As they are written: a reader may want another form.
         for _, word, vector in _reader_of(path)(path, stream, _Wanted(None, OF_EARLIER)):
             if word not in words and "\n" not in word:
-                words[word], dim = None, len(vector)
+                words[word] = None
+                dim = len(vector)
                 out.write(vector.astype(np.float32).tobytes())
     if not words:
         raise DataError(f"{path}: must hold vectors; given none")
@@ -170,7 +173,9 @@ class _Wanted(NamedTuple):
 def _reader_of(
     path: Path,
 ) -> Callable[[Path, IO[bytes], _Wanted], Iterator[tuple[str, str, np.ndarray]]]:
-    return _read_binary if path.name.removesuffix(".gz").endswith(".bin") else _read_text
+    if path.name.removesuffix(".gz").endswith(".bin"):
+        return _read_binary
+    return _read_text
 
 
 def _read_text(
@@ -191,9 +196,11 @@ def _read_text(
             _ragged(where, line, dim)
         num_read += 1
         # The word may contain spaces; the vector has exactly `dim` fields.
-        word = wanted.read(
-            fields.rsplit(b" ", dim)[0] if fields.count(b" ") > dim else fields.split(b" ", 1)[0]
-        )
+        if fields.count(b" ") > dim:
+            written = fields.rsplit(b" ", dim)[0]
+        else:
+            written = fields.split(b" ", 1)[0]
+        word = wanted.read(written)
         if b" " in fields and " " in word and is_number(word.rsplit(" ", 1)[1]):
             _ragged(where, line, dim)
         if word in wanted:
@@ -209,14 +216,16 @@ def _header(fields: bytes) -> tuple[int, int] | None:
     is_header = len(parts) == 2 and all(
         part.isdigit() and len(part) <= _MAX_DIGITS for part in parts
     )
-    return (int(parts[0]), int(parts[1])) if is_header else None
+    if not is_header:
+        return None
+    return int(parts[0]), int(parts[1])
 
 
 def _ragged(where: str, line: bytes, dim: int) -> NoReturn:
     hint = "" if line.endswith(b"\n") else "; the file ends here: is it truncated?"
-    given = max(len(line.split()) - 1, 0)
+    num_numbers = max(len(line.split()) - 1, 0)
     raise DataError(
-        f"{where}: must be a word and {max(dim, 1)} numbers; given {given} numbers{hint}"
+        f"{where}: must be a word and {max(dim, 1)} numbers; given {num_numbers} numbers{hint}"
     )
 
 
@@ -246,17 +255,19 @@ def _read_binary(
             f"{path}:1: must begin with the number of words and of dimensions; is it word2vec's .bin?"
         )
     num_words, dim = header
-    data, start = b"", 0
+    data = b""
+    start = 0
     for index in range(num_words):
         where = f"{path}: word {index + 1}"
         end = data.find(b" ", start)
         while end < 0 or end + 1 + 4 * dim > len(data):
-            more = stream.read(_BLOCK_BYTES)
-            if not more:
+            block = stream.read(_BLOCK_BYTES)
+            if not block:
                 raise DataError(
                     f"{where}: truncated: must hold {num_words} words; given {index}; fetch it again"
                 )
-            data, start = data[start:] + more, 0
+            data = data[start:] + block
+            start = 0
             end = data.find(b" ")
         word = wanted.read(data[start:end].lstrip(b"\n"))
         start = end + 1 + 4 * dim
@@ -295,12 +306,13 @@ def fit_linear_map(sources: Float32, targets: Float32, *, has_intercept: bool = 
         targets: Their vectors in the trained table [words, dim of the target].
         has_intercept: Whether to fit an intercept; the paper's text has none.
     """
-    x, y = sources.astype(np.float64), targets.astype(np.float64)
-    x_mean, y_mean = (
-        (x.mean(axis=0), y.mean(axis=0))
-        if has_intercept
-        else (np.zeros(x.shape[1]), np.zeros(y.shape[1]))
-    )
+    x = sources.astype(np.float64)
+    y = targets.astype(np.float64)
+    x_mean = np.zeros(x.shape[1])
+    y_mean = np.zeros(y.shape[1])
+    if has_intercept:
+        x_mean = x.mean(axis=0)
+        y_mean = y.mean(axis=0)
     weight = np.linalg.lstsq(x - x_mean, y - y_mean, rcond=None)[0]
     return LinearMap(weight, y_mean - x_mean @ weight)
 

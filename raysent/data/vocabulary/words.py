@@ -138,7 +138,9 @@ class Vocabulary:
     def tokenize(self, sentences: Sequence[str]) -> list[list[str]]:
         """Return the tokens of each sentence, lowercased if the vocabulary is."""
         rows = [tokenize(sentence, unicode_form=self.unicode_form) for sentence in sentences]
-        return [[token.lower() for token in row] for row in rows] if self.lowercase else rows
+        if self.lowercase:
+            return [[token.lower() for token in row] for row in rows]
+        return rows
 
     def ids(self, sentences: Sequence[str], *, max_length: int) -> Sentences:
         """Return the ids of sentences; any number of threads may call this at the same time.
@@ -178,7 +180,7 @@ class Vocabulary:
         head, *words, end = lines if len(lines) > 1 else ["", ""]
         if head == _SUBWORDS_HEAD and len(words) == 1 and not end:
             return SubwordVocabulary(words[0], source=path)
-        options = {known: read for read, known in _HEADS.items()}.get(head)
+        options = {recorded_head: form for form, recorded_head in _HEADS.items()}.get(head)
         if end or options is None or words[:2] != [PAD_WORD, UNK_WORD]:
             raise ArtifactError(f"{path}: truncated or not a vocabulary; restore it or train again")
         # A file of word vectors may have vectors for these two.
@@ -206,8 +208,8 @@ class _SubwordTable(ChunkTable):
 
     def _ids(self, chunks: list[str], sizes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         del sizes
-        found = _as_sentences(self._rows(chunks))
-        return found.ids, found.lengths
+        sentences = _as_sentences(self._rows(chunks))
+        return sentences.ids, sentences.lengths
 
 
 def _as_sentences(rows: Sequence[Sequence[int]]) -> Sentences:
@@ -245,11 +247,11 @@ class SubwordVocabulary(Vocabulary):
         self._index = {word: index for index, word in enumerate(self.words)}
         encoded = self._tokenizer.encode("a")
         is_special = encoded.special_tokens_mask
-        first = next((place for place, special in enumerate(is_special) if not special), 0)
-        last = len(is_special) - next(
-            (place for place, special in enumerate(is_special[::-1]) if not special), 0
-        )
-        self._start, self._end = encoded.ids[:first], encoded.ids[last:]
+        own_words = [position for position, special in enumerate(is_special) if not special]
+        first = own_words[0] if own_words else 0
+        last = own_words[-1] + 1 if own_words else len(is_special)
+        self._start = encoded.ids[:first]
+        self._end = encoded.ids[last:]
         # Those of `train_subwords`. Where a text can name the padding, as an added token, it is none.
         is_own = not self._tokenizer.get_added_tokens_decoder() and not self.num_special
         self.has_padding = is_own and self.words[:2] == [PAD_WORD, UNK_WORD]
@@ -314,7 +316,8 @@ class SubwordVocabulary(Vocabulary):
             for sentence in sentences
         ]
         return [
-            one.ids for one in self._tokenizer.encode_batch_fast(texts, add_special_tokens=False)
+            encoded.ids
+            for encoded in self._tokenizer.encode_batch_fast(texts, add_special_tokens=False)
         ]
 
     def id(self, token: str) -> int:
@@ -355,10 +358,12 @@ def build_vocabulary(counts: Iterable[tuple[str, int]], config: VocabularyConfig
     num_words = config.size - 2
     # The frequency of the last word: only words that can be among the first need an order.
     last_count = sorted(totals.values(), reverse=True)[:num_words][-1:]
-    kept = [word for word, count in totals.items() if count >= max(config.min_count, *last_count)]
-    kept.sort(key=lambda word: (-totals[word], word))
+    frequent_words = [
+        word for word, count in totals.items() if count >= max(config.min_count, *last_count)
+    ]
+    frequent_words.sort(key=lambda word: (-totals[word], word))
     return Vocabulary(
-        [PAD_WORD, UNK_WORD, *kept[:num_words]],
+        [PAD_WORD, UNK_WORD, *frequent_words[:num_words]],
         lowercase=config.lowercase,
         unicode_form=config.unicode_form,
     )
