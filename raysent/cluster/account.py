@@ -176,8 +176,8 @@ class Account:
             self._quotas[code] = None
             with contextlib.suppress(CloudError), aws_errors(f"quota {code}"):
                 client = boto3.client("service-quotas", region_name=self.region, config=PATIENCE)
-                found = client.get_service_quota(ServiceCode="ec2", QuotaCode=code)
-                self._quotas[code] = float(found["Quota"]["Value"])
+                response = client.get_service_quota(ServiceCode="ec2", QuotaCode=code)
+                self._quotas[code] = float(response["Quota"]["Value"])
         return self._quotas[code]
 
     def describe_image(self, name: str) -> dict[str, Any] | None:
@@ -188,12 +188,12 @@ class Account:
         """
         with aws_errors(f"image {name}"):
             try:
-                found = self.ec2.describe_images(ImageIds=[name])["Images"]
+                images = self.ec2.describe_images(ImageIds=[name])["Images"]
             except ClientError as error:
                 if not error.response["Error"]["Code"].startswith("InvalidAMIID"):
                     raise
                 return None
-        return found[0] if found else None
+        return images[0] if images else None
 
     def has_objects(self, address: str) -> bool:
         """Return whether there are objects at an ``s3://`` address or below it.
@@ -220,7 +220,8 @@ class Account:
         account = self.account_id()
         operator = cluster.settings.operator
         group = self._security_group(cluster, public_address() if operator == "auto" else operator)
-        head, worker = head_role(cluster.name), worker_role(cluster.name)
+        head = head_role(cluster.name)
+        worker = worker_role(cluster.name)
         is_new = self._role(worker, worker_policy(cluster), cluster)
         if self._role(head, head_policy(cluster, account=account), cluster) or is_new:
             time.sleep(PROFILE_S)
@@ -242,27 +243,27 @@ class Account:
         Raises:
             CloudError: If AWS returns an error.
         """
-        named = file.with_suffix(".name")
+        name_file = file.with_suffix(".name")
         with aws_errors(f"key pair {name}"):
-            if file.exists() and named.exists():
-                key_name = named.read_text(encoding="utf-8").strip()
+            if file.exists() and name_file.exists():
+                key_name = name_file.read_text(encoding="utf-8").strip()
                 filters = [{"Name": "key-name", "Values": [key_name]}]
                 if self.ec2.describe_key_pairs(Filters=filters)["KeyPairs"]:
                     return key_name
             key_name = f"{name}-{uuid.uuid4().hex[:8]}"
             tags = [{"Key": CLUSTER_TAG, "Value": cluster}]
-            made = self.ec2.create_key_pair(
+            key_pair = self.ec2.create_key_pair(
                 KeyName=key_name,
                 KeyType="ed25519",
                 TagSpecifications=[{"ResourceType": "key-pair", "Tags": tags}],
             )
         with storage_errors(file):
-            for path in (file, named):
+            for path in (file, name_file):
                 path.unlink(missing_ok=True)
             handle = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
             with os.fdopen(handle, "w") as stream:
-                stream.write(str(made["KeyMaterial"]))
-            named.write_text(key_name, encoding="utf-8")
+                stream.write(str(key_pair["KeyMaterial"]))
+            name_file.write_text(key_name, encoding="utf-8")
         return key_name
 
     def machines(self, cluster: str | None = None) -> list[Machine]:
@@ -271,8 +272,8 @@ class Account:
         Args:
             cluster: Name of their cluster; None for all clusters.
         """
-        _, found = list_machines(self.ec2, cluster, states=_ALIVE)
-        return sorted(found, key=lambda machine: (machine.launched, machine.name))
+        _, machines = list_machines(self.ec2, cluster, states=_ALIVE)
+        return sorted(machines, key=lambda machine: (machine.launched, machine.name))
 
     def terminate(self, machines: Sequence[Machine]) -> None:
         """Terminate machines.
@@ -290,11 +291,11 @@ class Account:
         Raises:
             CloudError: If AWS does not know the parameter.
         """
-        named = cluster.settings.image
-        if named.startswith("ami-"):
-            return named
-        with aws_errors(f"{cluster.path}: metadata.raysent.image: {named}"):
-            return str(self.ssm.get_parameter(Name=named)["Parameter"]["Value"])
+        image = cluster.settings.image
+        if image.startswith("ami-"):
+            return image
+        with aws_errors(f"{cluster.path}: metadata.raysent.image: {image}"):
+            return str(self.ssm.get_parameter(Name=image)["Parameter"]["Value"])
 
     def _security_group(self, cluster: ClusterFile, operator: str) -> str:
         """Return the id of a group that allows SSH from the operator and all traffic among the cluster's machines."""
@@ -303,13 +304,13 @@ class Account:
             {"Name": f"tag:{CLUSTER_TAG}", "Values": [cluster.name]},
         ]
         with aws_errors(f"security group {_group_name(cluster)}"):
-            group = next(
-                iter(self.ec2.describe_security_groups(Filters=filters)["SecurityGroups"]), None
-            )
-            if group is None:
+            groups = self.ec2.describe_security_groups(Filters=filters)["SecurityGroups"]
+            if groups:
+                group = groups[0]
+            else:
                 group = self.ec2.create_security_group(**self._new_group(cluster))
             name = str(group["GroupId"])
-            wanted: dict[tuple[Any, ...], dict[str, Any]] = {
+            wanted_rules: dict[tuple[Any, ...], dict[str, Any]] = {
                 ("tcp", 22, 22, operator): {
                     "FromPort": 22,
                     "ToPort": 22,
@@ -319,18 +320,20 @@ class Account:
             }
             of_group = [{"Name": "group-id", "Values": [name]}]
             rules = self.ec2.describe_security_group_rules(Filters=of_group)["SecurityGroupRules"]
-            known = {
-                one["SecurityGroupRuleId"]: _ingress(one) for one in rules if not one["IsEgress"]
+            rule_of_id = {
+                rule["SecurityGroupRuleId"]: _ingress(rule)
+                for rule in rules
+                if not rule["IsEgress"]
             }
             # What is missing first: a running cluster keeps its access if AWS refuses a request.
             missing = [
-                {"IpProtocol": rule[0], **of}
-                for rule, of in wanted.items()
-                if rule not in known.values()
+                {"IpProtocol": rule[0], **source}
+                for rule, source in wanted_rules.items()
+                if rule not in rule_of_id.values()
             ]
             if missing:
                 self.ec2.authorize_security_group_ingress(GroupId=name, IpPermissions=missing)
-            stale = [one for one, rule in known.items() if rule not in wanted]
+            stale = [rule_id for rule_id, rule in rule_of_id.items() if rule not in wanted_rules]
             if stale:
                 self.ec2.revoke_security_group_ingress(GroupId=name, SecurityGroupRuleIds=stale)
         return name
@@ -370,12 +373,12 @@ class Account:
             with contextlib.suppress(self.iam.exceptions.EntityAlreadyExistsException):
                 self.iam.create_instance_profile(InstanceProfileName=name, Tags=tags)
                 self.iam.get_waiter("instance_profile_exists").wait(InstanceProfileName=name)
-            held = self.iam.get_instance_profile(InstanceProfileName=name)["InstanceProfile"][
+            roles = self.iam.get_instance_profile(InstanceProfileName=name)["InstanceProfile"][
                 "Roles"
             ]
-            if not held:
+            if not roles:
                 self.iam.add_role_to_instance_profile(InstanceProfileName=name, RoleName=name)
-        return not held
+        return not roles
 
     def allow_inputs(self, cluster: str, sweep: str, inputs: Sequence[str]) -> None:
         """Let both roles of a cluster read what a sweep reads besides the runs.
@@ -388,7 +391,9 @@ class Account:
         Raises:
             CloudError: If AWS returns an error.
         """
-        for role in (worker_role(cluster), head_role(cluster)) if inputs else ():
+        if not inputs:
+            return
+        for role in (worker_role(cluster), head_role(cluster)):
             with aws_errors(f"role {role}"):
                 document = json.dumps(input_policy(inputs))
                 self.iam.put_role_policy(
@@ -405,7 +410,8 @@ class Account:
         for role in (worker_role(cluster), head_role(cluster)):
             with aws_errors(f"role {role}"), contextlib.suppress(missing):
                 for name in self.iam.list_role_policies(RoleName=role)["PolicyNames"]:
-                    if name == _inputs_of(sweep) if sweep else name.startswith(_INPUTS):
+                    is_removed = name == _inputs_of(sweep) if sweep else name.startswith(_INPUTS)
+                    if is_removed:
                         self.iam.delete_role_policy(RoleName=role, PolicyName=name)
 
 
@@ -474,13 +480,13 @@ def tight_quotas(cluster: ClusterFile, account: Account) -> Iterator[str]:
     for code, (name, kind) in _types_by_quota(cluster).items():
         instance_type = kind["node_config"]["InstanceType"]
         needed = float(kind["resources"]["CPU"])
-        most = int(kind.get("max_workers", cluster.max_workers))
+        max_workers = int(kind.get("max_workers", cluster.max_workers))
         allowed = account.quota(code)
         if allowed is None:
             unknown.append(code)
-        elif allowed < needed * most:
+        elif allowed < needed * max_workers:
             yield (
-                f"quota {code} allows {allowed:g} vCPUs: {int(allowed / needed)} of {most} "
+                f"quota {code} allows {allowed:g} vCPUs: {int(allowed / needed)} of {max_workers} "
                 f"{instance_type} ({name})"
             )
     if unknown:
@@ -498,10 +504,10 @@ def check_inputs(account: Account, inputs: Sequence[str]) -> None:
     """
     for address in inputs:
         try:
-            found = account.has_objects(address)
+            has_text = account.has_objects(address)
         except CloudError as error:
             raise CloudError(f"{error}; 'aws s3 ls {address}' must work here") from None
-        if not found:
+        if not has_text:
             raise CloudError(
                 f"{address}: nothing is there; 'aws s3 cp --recursive FOLDER {address}' uploads it"
             )
@@ -514,10 +520,10 @@ def _check_image(cluster: ClusterFile, account: Account) -> None:
     )
     try:
         name = account.image(cluster)
-        found = account.describe_image(name)
+        description = account.describe_image(name)
     except CloudError as error:
         raise CloudError(f"{error}; {listing}") from None
-    if found is None or found.get("State") != "available":
+    if description is None or description.get("State") != "available":
         raise CloudError(f"{name}: no such image in {cluster.region}; {listing}")
 
 
@@ -525,7 +531,8 @@ def _check_storage(cluster: ClusterFile, account: Account) -> None:
     try:
         account.has_objects(cluster.settings.storage)
     except CloudError as error:
-        bucket, region = cluster.settings.bucket, cluster.region
+        bucket = cluster.settings.bucket
+        region = cluster.region
         raise CloudError(
             f"{error}; if there is no such bucket: aws s3 mb s3://{bucket} --region {region}"
         ) from None
@@ -552,16 +559,17 @@ def _check_quotas(cluster: ClusterFile, account: Account) -> None:
     """Check that the quotas of vCPUs allow a machine of one type at least; new accounts have none for GPUs."""
     refusals = []
     for name, kind in cluster.worker_types.items():
-        instance_type, needed = kind["node_config"]["InstanceType"], float(kind["resources"]["CPU"])
+        instance_type = kind["node_config"]["InstanceType"]
+        needed = float(kind["resources"]["CPU"])
         code = _quota_of(cluster, name)
         allowed = account.quota(code)
         if allowed is None or allowed >= needed:
             return
-        wanted = needed * int(kind.get("max_workers", cluster.max_workers))
+        desired_value = needed * int(kind.get("max_workers", cluster.max_workers))
         refusals.append(
             f"the quota {code} allows {allowed:g} vCPUs, and one {instance_type} needs {needed:g}; request more: aws "
             f"service-quotas request-service-quota-increase --region {cluster.region} --service-code ec2 "
-            f"--quota-code {code} --desired-value {wanted:g}"
+            f"--quota-code {code} --desired-value {desired_value:g}"
         )
     if refusals:
         raise CloudError(
@@ -595,9 +603,12 @@ def list_machines(
     Raises:
         CloudError: If AWS does not answer.
     """
-    tag = {"Name": f"tag:{CLUSTER_TAG}", "Values": [cluster]} if cluster else None
-    filters = [tag or {"Name": "tag-key", "Values": [CLUSTER_TAG]}]
-    filters += [] if states is None else [{"Name": "instance-state-name", "Values": list(states)}]
+    if cluster:
+        filters = [{"Name": f"tag:{CLUSTER_TAG}", "Values": [cluster]}]
+    else:
+        filters = [{"Name": "tag-key", "Values": [CLUSTER_TAG]}]
+    if states is not None:
+        filters.append({"Name": "instance-state-name", "Values": list(states)})
     with aws_errors("describe_instances"):
         pages = list(ec2.get_paginator("describe_instances").paginate(Filters=filters))
     now = time.time()  # this machine's clock may be wrong: the cloud's is taken where it is given
@@ -605,35 +616,43 @@ def list_machines(
         now = parsedate_to_datetime(
             pages[-1]["ResponseMetadata"]["HTTPHeaders"]["date"]
         ).timestamp()
-    found = [one for page in pages for group in page["Reservations"] for one in group["Instances"]]
-    return now, [_machine(one) for one in found]
+    instances = [
+        instance
+        for page in pages
+        for group in page["Reservations"]
+        for instance in group["Instances"]
+    ]
+    return now, [_machine(instance) for instance in instances]
 
 
-def _machine(found: Mapping[str, Any]) -> Machine:
-    tags = {tag["Key"]: tag["Value"] for tag in found.get("Tags", [])}
+def _machine(instance: Mapping[str, Any]) -> Machine:
+    tags = {tag["Key"]: tag["Value"] for tag in instance.get("Tags", [])}
     ended: float | None = None
-    if found["State"]["Name"] in _ENDED:
-        at = _ENDED_AT.search(found.get("StateTransitionReason", ""))
-        ended = _utc(at[1], "%Y-%m-%d %H:%M:%S").timestamp() if at else math.nan
+    if instance["State"]["Name"] in _ENDED:
+        at = _ENDED_AT.search(instance.get("StateTransitionReason", ""))
+        if at:
+            ended = _utc(at[1], "%Y-%m-%d %H:%M:%S").timestamp()
+        else:
+            ended = math.nan
     expires = None
     with contextlib.suppress(ValueError):
         expires = _utc(tags.get(EXPIRES_TAG, ""), TIME_FORM)
     return Machine(
-        found["InstanceId"],
+        instance["InstanceId"],
         tags.get("ray-user-node-type", ""),
         {
-            TYPE_LABEL: found["InstanceType"],
-            MARKET_LABEL: found.get("InstanceLifecycle", "on-demand"),
+            TYPE_LABEL: instance["InstanceType"],
+            MARKET_LABEL: instance.get("InstanceLifecycle", "on-demand"),
         },
-        found["LaunchTime"].timestamp(),
+        instance["LaunchTime"].timestamp(),
         ended,
-        is_interrupted=found.get("StateReason", {}).get("Code", "").startswith("Server.Spot"),
+        is_interrupted=instance.get("StateReason", {}).get("Code", "").startswith("Server.Spot"),
         sweep=tags.get(SWEEP_TAG, ""),
         is_head=tags.get("ray-node-type") == "head",
         cluster=tags.get(CLUSTER_TAG, ""),
-        state=found["State"]["Name"],
-        zone=found.get("Placement", {}).get("AvailabilityZone", ""),
-        address=found.get("PublicIpAddress", ""),
+        state=instance["State"]["Name"],
+        zone=instance.get("Placement", {}).get("AvailabilityZone", ""),
+        address=instance.get("PublicIpAddress", ""),
         expires=expires,
     )
 

@@ -37,7 +37,9 @@ Fault = tuple[KeyPath, str]
 
 FILE = "cluster.yaml"
 # Tags of every machine and its disk: its cluster, the sweep it serves, and when it terminates itself.
-CLUSTER_TAG, SWEEP_TAG, EXPIRES_TAG = "raysent-cluster", "raysent-sweep", "raysent-expires"
+CLUSTER_TAG = "raysent-cluster"
+SWEEP_TAG = "raysent-sweep"
+EXPIRES_TAG = "raysent-expires"
 # The format of the time in `raysent-expires`, always UTC.
 TIME_FORM = "%Y-%m-%dT%H:%M:%SZ"
 
@@ -222,8 +224,9 @@ class ClusterFile:
             kind["node_config"].get("BlockDeviceMappings", []) for kind in self.node_types.values()
         ]
         return max(
-            sum(float(one.get("Ebs", {}).get("VolumeSize", 0)) for one in of) or _USUAL_DISK_GIB
-            for of in disks
+            sum(float(disk.get("Ebs", {}).get("VolumeSize", 0)) for disk in disks_of_machine)
+            or _USUAL_DISK_GIB
+            for disks_of_machine in disks
         )
 
     @property
@@ -343,15 +346,15 @@ def read_cluster(path: Path) -> ClusterFile:
             ("cluster_name",),
             f"must be at most 40 letters a-z, digits and dashes, and start with a letter; given '{name}'",
         )
-    given = document.values.get("metadata", {}).get("raysent")
-    if not isinstance(given, dict):
+    settings = document.values.get("metadata", {}).get("raysent")
+    if not isinstance(settings, dict):
         raise document.error(
             ("metadata",), "must have 'raysent' with storage, time_to_live, operator and image"
         )
     return ClusterFile(
         path,
         document,
-        validate(ClusterSettings, replace(document, values=given), at=("metadata", "raysent")),
+        validate(ClusterSettings, replace(document, values=settings), at=("metadata", "raysent")),
     )
 
 
@@ -375,8 +378,8 @@ def _render(document: Document, node: Any, path: tuple[str, ...], values: Mappin
     if not isinstance(node, str) or "{{" not in node:
         return node
 
-    def replacement(found: re.Match[str]) -> str:
-        name = found["name"]
+    def replacement(match: re.Match[str]) -> str:
+        name = match["name"]
         if name not in values:
             raise document.error(
                 path, f"'{{{{ {name} }}}}' has no value{did_you_mean(name, values)}"
@@ -426,15 +429,18 @@ def _node_config_is_valid(values: dict[str, Any]) -> Iterator[Fault]:
     shape = _machine_shape()
     for name, kind in values["available_node_types"].items():
         path = ("available_node_types", name, "node_config")
-        given = kind["node_config"]
-        found = ParamValidator().validate({"MinCount": 1, "MaxCount": 1, **given}, shape)
-        for problem, _, details in found._errors:
+        node_config = kind["node_config"]
+        report = ParamValidator().validate({"MinCount": 1, "MaxCount": 1, **node_config}, shape)
+        for problem, _, details in report._errors:
             if problem == "unknown field":
-                where = details["unknown_param"]
-                yield path, f"{where}: unknown to AWS{did_you_mean(where, details['valid_names'])}"
-        if found.has_errors():
-            yield path, " ".join(found.generate_report().split())
-        if "InstanceType" not in given:
+                parameter = details["unknown_param"]
+                yield (
+                    path,
+                    f"{parameter}: unknown to AWS{did_you_mean(parameter, details['valid_names'])}",
+                )
+        if report.has_errors():
+            yield path, " ".join(report.generate_report().split())
+        if "InstanceType" not in node_config:
             yield path, "must name InstanceType, as in g5.xlarge"
 
 
@@ -452,7 +458,8 @@ def _machine_shape() -> Any:
 def _head_runs_no_trials(values: dict[str, Any]) -> Iterator[Fault]:
     """There is one head, on demand, without cores for trials."""
     name = values["head_node_type"]
-    head, path = values["available_node_types"][name], ("available_node_types", name)
+    head = values["available_node_types"][name]
+    path = ("available_node_types", name)
     if head.get("max_workers", math.inf) != 0:
         yield (*path, "max_workers"), "must be 0: there is one head"
     if head["resources"].get("CPU") != 0:
@@ -520,10 +527,11 @@ def _installs_no_nightly(values: dict[str, Any]) -> Iterator[Fault]:
 def _machines_are_tagged(values: dict[str, Any]) -> Iterator[Fault]:
     """Machines and disks are tagged with the cluster, and terminate on shutdown."""
     for name, kind in values["available_node_types"].items():
-        given, path = kind["node_config"], ("available_node_types", name, "node_config")
+        node_config = kind["node_config"]
+        path = ("available_node_types", name, "node_config")
         tagged = {
             entry.get("ResourceType"): entry.get("Tags", [])
-            for entry in given.get("TagSpecifications", [])
+            for entry in node_config.get("TagSpecifications", [])
         }
         for resource in ("instance", "volume"):
             tags = {tag.get("Key", ""): tag.get("Value") for tag in tagged.get(resource, [])}
@@ -535,9 +543,9 @@ def _machines_are_tagged(values: dict[str, Any]) -> Iterator[Fault]:
                     (*path, "TagSpecifications"),
                     f"must not tag the {resource} {key}; raysent adds it at launch",
                 )
-        if given.get("InstanceInitiatedShutdownBehavior") != "terminate":
+        if node_config.get("InstanceInitiatedShutdownBehavior") != "terminate":
             yield path, "must have InstanceInitiatedShutdownBehavior: terminate"
-        if "{{ self_destruct }}" not in given.get("UserData", ""):
+        if "{{ self_destruct }}" not in node_config.get("UserData", ""):
             yield (
                 path,
                 "must have '{{ self_destruct }}' in UserData, which terminates the machine at its time",
@@ -547,23 +555,24 @@ def _machines_are_tagged(values: dict[str, Any]) -> Iterator[Fault]:
 def _machines_are_closed(values: dict[str, Any]) -> Iterator[Fault]:
     """Only the operator reaches the machines; each has its own role; their metadata need a token."""
     for name, kind in values["available_node_types"].items():
-        given, path = kind["node_config"], ("available_node_types", name, "node_config")
-        if given.get("MetadataOptions", {}).get("HttpTokens") != "required":
+        node_config = kind["node_config"]
+        path = ("available_node_types", name, "node_config")
+        if node_config.get("MetadataOptions", {}).get("HttpTokens") != "required":
             yield (*path, "MetadataOptions"), "must have HttpTokens: required (IMDSv2)"
-        if given.get("MetadataOptions", {}).get("HttpPutResponseHopLimit") != 1:
+        if node_config.get("MetadataOptions", {}).get("HttpPutResponseHopLimit") != 1:
             yield (*path, "MetadataOptions"), "must have HttpPutResponseHopLimit: 1"
-        if given.get("SecurityGroupIds") != ["{{ security_group }}"]:
+        if node_config.get("SecurityGroupIds") != ["{{ security_group }}"]:
             yield (
                 (*path, "SecurityGroupIds"),
                 "must be ['{{ security_group }}']; Ray's default allows the whole internet",
             )
-        wanted = (
+        profile = (
             "{{ head_profile }}" if name == values["head_node_type"] else "{{ worker_profile }}"
         )
-        if given.get("IamInstanceProfile") != {"Name": wanted}:
+        if node_config.get("IamInstanceProfile") != {"Name": profile}:
             yield (
                 (*path, "IamInstanceProfile"),
-                f"must be {{Name: '{wanted}'}}; Ray's default may do everything",
+                f"must be {{Name: '{profile}'}}; Ray's default may do everything",
             )
 
 

@@ -130,24 +130,26 @@ def cluster_status(file: ClusterArgument = _FILE, as_json: JsonOption = False) -
     Machines of any cluster in the region that outlived their time to live are listed too; 'raysent cluster down
     --orphans' terminates them.
     """
-    found = raysent.cluster_status(file)
+    status = raysent.cluster_status(file)
     if as_json:
-        print_json({"cluster": found.cluster, "machines": found.values()})
+        print_json({"cluster": status.cluster, "machines": status.values()})
         return
-    if not found.machines:
-        results.print(f"{found.cluster}: no machines")
+    if not status.machines:
+        results.print(f"{status.cluster}: no machines")
         return
     rows = []
-    for one in found.machines:
-        price = found.usd_per_hour[one.instance_type]
-        expires = f"{one.expires:%Y-%m-%d %H:%M}" if one.expires else "unknown"
-        place = (one.instance_type, one.market, one.state, one.zone, expires)
+    for machine in status.machines:
+        price = status.usd_per_hour[machine.instance_type]
         rows.append(
             (
-                one.name,
-                one.cluster,
-                one.sweep or DASH,
-                *place,
+                machine.name,
+                machine.cluster,
+                machine.sweep or DASH,
+                machine.instance_type,
+                machine.market,
+                machine.state,
+                machine.zone,
+                f"{machine.expires:%Y-%m-%d %H:%M}" if machine.expires else "unknown",
                 DASH if price is None else f"{price:.4f}",
             )
         )
@@ -182,9 +184,9 @@ def cluster_slurm(
     It starts Ray on all nodes. At the end of an allocation the trials are saved and the job is queued again; it then
     resumes the sweep. --set takes what it takes of sweep.
     """
-    given = arguments_of(raysent.slurm_file, overrides)
+    options = arguments_of(raysent.slurm_file, overrides)
     path = raysent.slurm_file(
-        space, nodes=nodes, gpus=gpus, time=time, budget=budget, run=run, **given
+        space, nodes=nodes, gpus=gpus, time=time, budget=budget, run=run, **options
     )
     results.print(f"sbatch {path}", soft_wrap=True)
 
@@ -204,25 +206,23 @@ def stop(run: SubmittedArgument, as_json: JsonOption = False) -> None:
     The sweep saves its trials, and its cluster is terminated unless it was to be kept. 'raysent resume' continues the
     sweep. A second call stops it at once.
     """
-    found = raysent.stop(run, progress=not as_json)
+    stopped = raysent.stop(run, progress=not as_json)
     if as_json:
         print_json(
-            {"run": found.address, "has_stopped": found.code is not None, "code": found.code}
+            {"run": stopped.address, "has_stopped": stopped.code is not None, "code": stopped.code}
         )
-    elif found.code is None:
+    elif stopped.code is None:
         messages.print(
-            f"{found.address}: has not stopped after five minutes; 'raysent stop' again stops it at once, and "
-            f"'raysent cluster down' terminates the machines of {found.cluster or 'its cluster'}",
+            f"{stopped.address}: has not stopped after five minutes; 'raysent stop' again stops it at once, and "
+            f"'raysent cluster down' terminates the machines of {stopped.cluster or 'its cluster'}",
             soft_wrap=True,
         )
     else:
-        how = (
-            "had ended"
-            if found.had_ended
-            else f"stopped; 'raysent resume {found.address} --cluster FILE' continues it"
-        )
-        results.print(f"{found.address}: {how}", soft_wrap=True)
-    raise typer.Exit(ExitCode.CHECK_FAILED if found.code is None else 0)
+        outcome = f"stopped; 'raysent resume {stopped.address} --cluster FILE' continues it"
+        if stopped.had_ended:
+            outcome = "had ended"
+        results.print(f"{stopped.address}: {outcome}", soft_wrap=True)
+    raise typer.Exit(ExitCode.CHECK_FAILED if stopped.code is None else 0)
 
 
 def _sweep_on_cluster(
@@ -239,17 +239,17 @@ def _sweep_on_cluster(
     **options: Any,
 ) -> None:
     """Run `raysent sweep` with `--cluster`."""
-    given = {name: value for name, value in options.items() if value is not None}
-    given["tasks"] = split_names(tasks)
+    arguments = {name: value for name, value in options.items() if value is not None}
+    arguments["tasks"] = split_names(tasks)
     if pretrained is not None:
-        given["pretrained"] = split_names(pretrained)
-    given |= arguments_of(raysent.plan_on_cluster, overrides)
+        arguments["pretrained"] = split_names(pretrained)
+    arguments |= arguments_of(raysent.plan_on_cluster, overrides)
     _refuse_address(address)
     if space is None:
         raise ConfigError(
             "cluster: must stand beside a search space; name one, such as everything, and --corpus"
         )
-    planned = raysent.plan_on_cluster(space, cluster, as_json=as_json, dry_run=dry_run, **given)
+    planned = raysent.plan_on_cluster(space, cluster, as_json=as_json, dry_run=dry_run, **arguments)
     if dry_run:
         _print_launch(planned.plan, as_json=as_json)
         planned.plan.check()
@@ -270,9 +270,9 @@ def _resume_on_cluster(
 ) -> None:
     """Run `raysent resume` with `--cluster`."""
     _refuse_address(address)
-    given: dict[str, Any] = arguments_of(clusters.plan_resume_on_cluster, overrides)
+    arguments: dict[str, Any] = arguments_of(clusters.plan_resume_on_cluster, overrides)
     planned = clusters.plan_resume_on_cluster(
-        run, cluster, budget=budget, deadline=deadline, as_json=as_json, **given
+        run, cluster, budget=budget, deadline=deadline, as_json=as_json, **arguments
     )
     _print_followed(_launched(planned, yes=yes), as_json=as_json)
 
@@ -311,7 +311,8 @@ def _print_followed(ended: SubmittedSweep, *, as_json: bool) -> NoReturn:
         typer.echo(json.dumps(ended.values, indent=2, ensure_ascii=False))
     else:
         for line in ended.lines:
-            (messages if ended.code else results).print(line, soft_wrap=True)
+            stream = messages if ended.code else results
+            stream.print(line, soft_wrap=True)
     if ended.message:
         messages.print(f"error: the job could not run: {ended.message}", soft_wrap=True)
     messages.print(f"results: {ended.folder}", soft_wrap=True)

@@ -63,7 +63,8 @@ CONFIG_FILE = "~/ray_bootstrap_config.yaml"
 # A machine whose Ray node has not joined after this time is terminated.
 JOIN_S = 900.0
 # The launches of a permit are valid for this many polls, and at least this long: the sweep renews it at every poll.
-PERMIT_POLLS, MIN_PERMIT_S = 4, 60.0
+PERMIT_POLLS = 4
+MIN_PERMIT_S = 60.0
 # Machines live for this long between the last poll of training and the first of the evaluation.
 HANDOVER_S = 100.0
 # The last trials move to fewer machines if one may take this many times as long as its machine takes to drain.
@@ -155,9 +156,9 @@ class FleetSettings:
     @classmethod
     def of(cls, cluster: ClusterFile, sweep: str) -> FleetSettings:
         """Return the settings of a cluster file for a sweep."""
-        kept = ("resources", "labels", "priority", "max_workers")
+        shown_keys = ("resources", "labels", "priority", "max_workers")
         types = {
-            name: {key: kind[key] for key in kept if key in kind}
+            name: {key: kind[key] for key in shown_keys if key in kind}
             for name, kind in cluster.worker_types.items()
             if kind.get("max_workers", 1)
         }
@@ -281,17 +282,23 @@ class MachineList:
             clock: Returns Unix seconds, by this machine's clock, which may differ from the cloud's.
         """
         self.instances: list[Machine] = []
-        self._settings, self._provider, self._since, self._clock = settings, provider, since, clock
+        self._settings = settings
+        self._provider = provider
+        self._since = since
+        self._clock = clock
         self._record = Record(settings.place, settings.sweep)
         self._sharing = Sharing(settings.place, settings.sweep)
-        self._at, self._read_at = 0.0, -math.inf
+        self._at = 0.0
+        self._read_at = -math.inf
         # What this machine's clock lacks to the cloud's at the first list, if it is ahead: no machine is charged less.
         self._ahead_s = 0.0
 
     @property
     def now(self) -> float:
         """The cloud's time; of this machine before the first list."""
-        return self._at + self._clock() - self._read_at if self.is_read else self._clock()
+        if self.is_read:
+            return self._at + self._clock() - self._read_at
+        return self._clock()
 
     @property
     def is_read(self) -> bool:
@@ -306,9 +313,11 @@ class MachineList:
         with contextlib.suppress(CloudError):
             self._at, listed = self._provider.instances()
             # Another sweep's machines are its own; a machine that names no sweep is charged rather than forgotten.
-            own = ("", self._settings.sweep, tag_of(self._settings.sweep))
+            own_tags = ("", self._settings.sweep, tag_of(self._settings.sweep))
             self.instances = [
-                one for one in listed if one.sweep in own or (one.is_head and one.ended is None)
+                machine
+                for machine in listed
+                if machine.sweep in own_tags or (machine.is_head and machine.ended is None)
             ]
             if not self.is_read:
                 self._ahead_s = max(0.0, self._clock() - self._at)
@@ -316,20 +325,21 @@ class MachineList:
         if not self.is_read:
             return None
         since = self._since - self._ahead_s
-        found = self._unlisted({one.name for one in self.instances})
-        for one in self.instances:
-            if one.is_head and one.ended is None:
+        times = self._unlisted({machine.name for machine in self.instances})
+        for machine in self.instances:
+            if machine.is_head and machine.ended is None:
                 seconds, is_payer = self._sharing.of_head(
-                    one.name, since=max(one.launched, since), now=self.now
+                    machine.name, since=max(machine.launched, since), now=self.now
                 )
                 if seconds or is_payer:
-                    found[one.name] = MachineTime(one.labels, seconds, is_open=is_payer)
-            elif one.ended is None or not one.ended < since:
-                found[one.name] = self._time(one, since)
-        return found
+                    times[machine.name] = MachineTime(machine.labels, seconds, is_open=is_payer)
+            # An end at an unknown time is NaN, which is not below anything: the machine is charged.
+            elif machine.ended is None or not machine.ended < since:
+                times[machine.name] = self._time(machine, since)
+        return times
 
     def _unlisted(self, listed: Collection[str]) -> dict[str, MachineTime]:
-        found = {}
+        times = {}
         for line in self._record.lines():
             name = line.get("instance")
             if (
@@ -343,18 +353,21 @@ class MachineList:
                 labels = self._settings.types[line["type"]]["labels"]
                 is_new = self._clock() - line["time"] < LIST_LAG_S
                 age_s = max(0.0, self.now - (float(line["time"]) - self._ahead_s))
+                # The cloud's list would have it by now: it ended, at its latest possible age.
                 seconds = age_s if is_new else min(age_s, UNSEEN_S)
-                found[name] = MachineTime(labels, seconds, is_open=is_new, is_end_known=is_new)
-        return found
+                times[name] = MachineTime(labels, seconds, is_open=is_new, is_end_known=is_new)
+        return times
 
-    def _time(self, one: Machine, since: float) -> MachineTime:
-        is_end_known = one.ended is None or not math.isnan(one.ended)
-        until = one.ended if one.ended is not None and is_end_known else self.now
+    def _time(self, machine: Machine, since: float) -> MachineTime:
+        is_end_known = machine.ended is None or not math.isnan(machine.ended)
+        until = self.now
+        if machine.ended is not None and is_end_known:
+            until = machine.ended
         return MachineTime(
-            one.labels,
-            max(0.0, until - max(one.launched, since)),
-            is_open=one.ended is None,
-            is_interrupted=one.is_interrupted,
+            machine.labels,
+            max(0.0, until - max(machine.launched, since)),
+            is_open=machine.ended is None,
+            is_interrupted=machine.is_interrupted,
             is_end_known=is_end_known,
         )
 
@@ -386,16 +399,15 @@ class Fleet:
             provider: The cloud; None to charge the nodes of Ray.
             clock: Returns Unix seconds.
         """
-        self._settings, self._layout, self._provider, self._clock = (
-            settings,
-            layout,
-            provider,
-            clock,
-        )
+        self._settings = settings
+        self._layout = layout
+        self._provider = provider
+        self._clock = clock
         self._list = (
             None if provider is None else MachineList(settings, provider, since=since, clock=clock)
         )
-        self._poll_s, self._drain_s = config.poll_s, parse_duration(config.drain)
+        self._poll_s = config.poll_s
+        self._drain_s = parse_duration(config.drain)
         self._record = Record(settings.place, settings.sweep)
         self._sharing = Sharing(settings.place, settings.sweep)
         self._config_path = expanded(settings.config)
@@ -430,7 +442,9 @@ class Fleet:
 
     def machines(self) -> dict[str, MachineTime] | None:
         """Return every machine that is charged to the sweep; None before the cloud's first answer."""
-        return None if self._list is None else self._list.times()
+        if self._list is None:
+            return None
+        return self._list.times()
 
     def with_in_flight(self, funds: Funds) -> Funds:
         """Return funds whose commitment includes the machines in flight."""
@@ -477,9 +491,9 @@ class Fleet:
             targets, plan.launches, until=now + max(MIN_PERMIT_S, PERMIT_POLLS * self._poll_s)
         )
         self.waiting = plan.waiting
-        self.stuck = (
-            self._admission.stuck(Counter(self._running(now).values())) if num_trials else ""
-        )
+        self.stuck = ""
+        if num_trials:
+            self.stuck = self._admission.stuck(Counter(self._running(now).values()))
         return plan.waiting
 
     def keep(self, num_tasks: int | None = None) -> None:
@@ -526,31 +540,31 @@ class Fleet:
         """
         if self._provider is None or not ray.is_initialized() or self._sharing.others():
             return
-        address, layout = ray.get_runtime_context().gcs_address, self._layout
+        address = ray.get_runtime_context().gcs_address
+        layout = self._layout
         with contextlib.suppress(DrainError):  # tried again at the next poll
             nodes = {name: node for name, node in open_nodes(address).items() if name in names}
             slots = {name: num_slots(total, layout) for name, (_, total, _) in nodes.items()}
-            taken = {
+            used_slots = {
                 name: slots[name] - num_slots(free, layout) for name, (*_, free) in nodes.items()
             }
-            for name in spare(slots, taken, num_needed=num_workers, may_move=may_move):
-                left_s = self._drain_s if taken[name] else 0.0
+            for name in spare(slots, used_slots, num_needed=num_workers, may_move=may_move):
+                left_s = self._drain_s if used_slots[name] else 0.0
                 drain_node(address, nodes[name][0], left_s=left_s, why="few trials are left")
                 self._released[name] = self._clock() + left_s
                 self._record.write(
                     RELEASED,
                     names[name],
                     instance=name,
-                    trials=taken[name],
+                    trials=used_slots[name],
                     until=self._released[name],
                 )
 
     def _end_released(self, now: float) -> None:
         if self._released and self._provider is not None:
             due = [name for name in self._running(now) if self._released.get(name, math.inf) <= now]
-            with contextlib.suppress(
-                CloudError
-            ):  # tried again at the next poll; without trials, Ray ends it too
+            # What fails is tried again at the next poll; a machine without trials is also ended by Ray.
+            with contextlib.suppress(CloudError):
                 if due:
                     self._provider.terminate(due)
 
@@ -588,9 +602,8 @@ class Fleet:
                     self._admission.refused(
                         line["type"], now_s=float(line["time"]), reason=line["reason"]
                     )
-            elif (
-                line["event"] == RELEASED
-            ):  # by a process of this sweep that was killed, if not by this one
+            elif line["event"] == RELEASED:
+                # By a process of this sweep that was killed, if not by this one.
                 self._released[line["instance"]] = float(line["until"])
         self._num_read = len(lines)
 
@@ -601,8 +614,12 @@ class Fleet:
             listed = dict.fromkeys(self._launched, False) | dict.fromkeys(alive, True)
             running = {name: kind for name, (kind, _) in self._launched.items() if listed[name]}
         else:
-            listed = {one.name: one.ended is None for one in self._list.instances}
-            running = {one.name: one.node_type for one in self._list.instances if listed[one.name]}
+            listed = {machine.name: machine.ended is None for machine in self._list.instances}
+            running = {
+                machine.name: machine.node_type
+                for machine in self._list.instances
+                if listed[machine.name]
+            }
         for name, (kind, at) in self._launched.items():
             if now - at < LIST_LAG_S and (name not in listed or self._list is None):
                 running[name] = kind
@@ -613,20 +630,20 @@ class Fleet:
         if self._list is None or self._provider is None:
             return
         late = {
-            one.name: one
-            for one in self._list.instances
-            if one.ended is None
-            and one.node_type in self._settings.types
-            and self._list.now - one.launched > JOIN_S
+            machine.name: machine
+            for machine in self._list.instances
+            if machine.ended is None
+            and machine.node_type in self._settings.types
+            and self._list.now - machine.launched > JOIN_S
         }
-        for name in late.keys() & joined_instances() if late else ():
-            del late[name]
+        if late:
+            for name in late.keys() & joined_instances():
+                del late[name]
         for name in late.keys() - self._terminated:
             reason = f"{name} did not join Ray in {JOIN_S / 60:.0f} minutes"
             self._admission.refused(late[name].node_type, now_s=now, reason=reason, refusal="next")
-            with contextlib.suppress(
-                CloudError
-            ):  # tried again at the next poll; the machine also ends itself
+            # What fails is tried again at the next poll; the machine also ends itself.
+            with contextlib.suppress(CloudError):
                 self._provider.terminate([name])
                 self._terminated.add(name)
 
@@ -641,12 +658,12 @@ class Fleet:
         )
         renew_lease(self._record.folder, now=self._clock())
         with self._sharing.turn():
-            others = [
+            other_targets = [
                 Record(self._record.folder, name).permit().get("targets", {})
                 for name in self._sharing.others()
             ]
             totals = {
-                name: sum(one.get(name, 0) for one in (targets, *others))
+                name: sum(sweep_targets.get(name, 0) for sweep_targets in (targets, *other_targets))
                 for name in self._settings.types
             }
             admit(self._config_path, totals)
@@ -680,7 +697,8 @@ def cluster_held(
         is_kept: Whether the cluster stays.
         provider: The cloud; None for the one of the settings.
     """
-    folder, sharing = settings.place, Sharing(settings.place, settings.sweep)
+    folder = settings.place
+    sharing = Sharing(settings.place, settings.sweep)
     if not sharing.hold():  # another process of this sweep, which refuses this one
         yield
         return
@@ -704,14 +722,14 @@ def cluster_held(
 
 def end_workers(settings: FleetSettings, provider: Provider, *, are_all: bool) -> None:
     """Terminate the workers of a sweep, or of all sweeps. Without an answer of the cloud, they end themselves."""
-    own = tag_of(settings.sweep)
+    own_tag = tag_of(settings.sweep)
     with contextlib.suppress(CloudError):
         workers = [
-            one.name
-            for one in provider.instances()[1]
-            if one.ended is None
-            and one.node_type in settings.types
-            and (are_all or one.sweep == own)
+            machine.name
+            for machine in provider.instances()[1]
+            if machine.ended is None
+            and machine.node_type in settings.types
+            and (are_all or machine.sweep == own_tag)
         ]
         if workers:
             provider.terminate(workers)

@@ -49,7 +49,8 @@ Say = Callable[[str], object]
 # Exit code of a sweep that was interrupted.
 INTERRUPTED = 130
 # Seconds between two looks at a stored run, and the most that a stopped sweep is waited for.
-POLL_S, STOP_WAIT_S = 5.0, 300.0
+POLL_S = 5.0
+STOP_WAIT_S = 300.0
 
 
 @dataclass(frozen=True)
@@ -207,7 +208,8 @@ def follow_stored(
     record = read_record(remote)
     signs = Signs(remote, cluster, job or record.job, say=say)
     journal = NewLines(f"{remote}/{JOURNAL_FILE}")
-    num_events, waiting = 0, ""
+    num_events = 0
+    waiting = ""
     while True:
         signs.look(has_begun=num_events > 0)
         try:
@@ -338,9 +340,14 @@ def _folder(remote: str) -> Path:
 def _read(remote: str, name: str) -> dict[str, Any]:
     if not is_remote(remote):
         path = Path(remote) / name
-        values = read_json(path) if path.exists() else {}
+        if not path.exists():
+            return {}
+        values = read_json(path)
     else:
-        found = get_content(f"{remote}/{name}")
-        values = {} if found is None else parse_json(found.data)
-        values = without_seal(values, name=f"{remote}/{name}")
-    return values if isinstance(values, dict) else {}
+        content = get_content(f"{remote}/{name}")
+        if content is None:
+            return {}
+        values = without_seal(parse_json(content.data), name=f"{remote}/{name}")
+    if not isinstance(values, dict):
+        return {}
+    return values

@@ -46,10 +46,14 @@ except (ImportError, AttributeError) as error:
         f"{_INSTALL_RAY}"
     ) from None
 
-PERMITS_FOLDER, LAUNCHES_FILE = "permits", "launches.jsonl"
+PERMITS_FOLDER = "permits"
+LAUNCHES_FILE = "launches.jsonl"
 # The section of the provider's configuration with the folder of both files.
 SECTION = "raysent"
-LAUNCHED, REFUSED, NOT_ADMITTED, RELEASED = "launched", "refused", "not admitted", "released"
+LAUNCHED = "launched"
+REFUSED = "refused"
+NOT_ADMITTED = "not admitted"
+RELEASED = "released"
 # What a tag may not contain.
 _NOT_IN_TAGS = re.compile(r"[^\w.:/=+@-]+")
 
@@ -115,10 +119,13 @@ class AwsProvider(LaunchGate, _AwsNodeProvider):  # type: ignore[misc, valid-typ
     def create_node(self, node_config: dict[str, Any], tags: dict[str, str], count: int) -> Any:
         """Launch machines, the head included, with the tags of the provider's configuration."""
         settings = self.provider_config[SECTION]
-        given = {**settings["tags"], EXPIRES_TAG: expiry(time.time() + settings["time_to_live_s"])}
+        machine_tags = {
+            **settings["tags"],
+            EXPIRES_TAG: expiry(time.time() + settings["time_to_live_s"]),
+        }
         if self.admitting_sweep:
-            given[SWEEP_TAG] = tag_of(self.admitting_sweep)
-        pairs = [{"Key": key, "Value": value} for key, value in given.items()]
+            machine_tags[SWEEP_TAG] = tag_of(self.admitting_sweep)
+        pairs = [{"Key": key, "Value": value} for key, value in machine_tags.items()]
         specs = list(node_config.get("TagSpecifications", []))
         specs += [{"ResourceType": kind, "Tags": pairs} for kind in ("instance", "volume")]
         return super().create_node({**node_config, "TagSpecifications": merged(specs)}, tags, count)
@@ -132,7 +139,8 @@ class Record:
 
     def __init__(self, folder: Path, sweep: str = "sweep") -> None:
         """Use a folder; it is created with the first line."""
-        self.folder, self.sweep = folder, sweep
+        self.folder = folder
+        self.sweep = sweep
 
     @property
     def permit_path(self) -> Path:
@@ -163,13 +171,13 @@ class Record:
             texts = (self.folder / LAUNCHES_FILE).read_text(encoding="utf-8").splitlines()
         except OSError:
             return []
-        found = []
+        lines = []
         for text in texts:
             with contextlib.suppress(ValueError):
                 line = parse_json(text)
                 if line.get("sweep", self.sweep) == self.sweep:
-                    found.append(line)
-        return found
+                    lines.append(line)
+        return lines
 
     def write(self, event: str, kind: str, **values: Any) -> None:
         """Append a line."""
@@ -202,8 +210,8 @@ def admitted(
     records = [
         Record(folder, path.stem) for path in sorted((folder / PERMITS_FOLDER).glob("*.json"))
     ]
-    found = [(record, record.num_admitted(kind, now=now)) for record in records]
-    valid = [(record, number) for record, number in found if number is not None]
+    admitted_numbers = [(record, record.num_admitted(kind, now=now)) for record in records]
+    valid = [(record, number) for record, number in admitted_numbers if number is not None]
     if not valid:
         return [], "no sweep is running that admits machines"
     total = sum(number for _, number in valid)
@@ -211,7 +219,7 @@ def admitted(
         return [], f"{total} launches are admitted; Ray wants {count}"
     parts: list[tuple[Record, int]] = []
     for record, number in valid:
-        part = min(number, count - sum(taken for _, taken in parts))
+        part = min(number, count - sum(part_taken for _, part_taken in parts))
         if part:
             parts.append((record, part))
     return parts, ""

@@ -41,16 +41,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--keep", action="store_true", help="do not terminate the cluster afterwards"
     )
     parser.add_argument("command", nargs="+", help="arguments of raysent")
-    given = parser.parse_args(arguments)
-    lines: deque[str] = deque(maxlen=None if "--json" in given.command else NUM_LINES)
+    parsed = parser.parse_args(arguments)
+    lines: deque[str] = deque(maxlen=None if "--json" in parsed.command else NUM_LINES)
     settings = FleetSettings.from_environment()
-    held = (
-        contextlib.nullcontext() if settings is None else cluster_held(settings, is_kept=given.keep)
-    )
+    held: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
+    if settings is not None:
+        held = cluster_held(settings, is_kept=parsed.keep)
     with held:
-        with _stopped_by_request(given.run):
-            code = _run(given.command, lines)
-        _store(given.run, code, lines)
+        with _stopped_by_request(parsed.run):
+            code = _run(parsed.command, lines)
+        _store(parsed.run, code, lines)
     return code
 
 
@@ -64,7 +64,10 @@ def _run(command: Sequence[str], lines: deque[str]) -> int:
         try:
             runpy.run_module("raysent", run_name="__main__")
         except SystemExit as error:
-            return error.code if isinstance(error.code, int) else int(error.code is not None)
+            # As Python itself does: a text is an error, and nothing is success.
+            if isinstance(error.code, int):
+                return error.code
+            return int(error.code is not None)
         except KeyboardInterrupt:
             return INTERRUPTED
         except BaseException:
@@ -115,18 +118,19 @@ def watch(run: str, has_ended: threading.Event, stop: Callable[[], object]) -> N
         has_ended: Set when the sweep has ended.
         stop: Stops the sweep.
     """
-    seen = ""
+    last_request = ""
     while not has_ended.wait(STOP_POLL_S):
         with contextlib.suppress(RaysentError):  # read again at the next poll
             request = stop_request(run)
-            if request and request != seen:
-                seen = request
+            if request and request != last_request:
+                last_request = request
                 stop()
 
 
 class _Copy:
     def __init__(self, stream: TextIO, lines: deque[str]) -> None:
-        self._stream, self._lines = stream, lines
+        self._stream = stream
+        self._lines = lines
         self._rest = ""
 
     def __getattr__(self, name: str) -> Any:
@@ -135,8 +139,8 @@ class _Copy:
     def write(self, text: str) -> int:
         """Write, and keep whole lines."""
         written = self._stream.write(text)
-        *whole, self._rest = (self._rest + text).split("\n")
-        self._lines.extend(whole)
+        *complete_lines, self._rest = (self._rest + text).split("\n")
+        self._lines.extend(complete_lines)
         return written
 
 

@@ -22,7 +22,8 @@ from raysent.sweeps.space import named_files, with_files
 
 _POLL_S = 1.0
 # A new head answers with this message before it accepts jobs.
-_NOT_YET, _READY_S = "No available agent", 120.0
+_NOT_YET = "No available agent"
+_READY_S = 120.0
 # The entry of a job's metadata with the address of its run.
 RUN_KEY = "raysent-run"
 # Ray raises these for every failed request.
@@ -58,8 +59,10 @@ class SubmittedSweep:
     @property
     def values(self) -> dict[str, Any] | None:
         """The JSON object that it printed, if it printed one."""
-        found = re.search(r"^\{$.*?^\}$", "\n".join(self.lines), re.MULTILINE | re.DOTALL)
-        return None if found is None else parse_json(found[0])
+        match = re.search(r"^\{$.*?^\}$", "\n".join(self.lines), re.MULTILINE | re.DOTALL)
+        if match is None:
+            return None
+        return parse_json(match[0])
 
 
 class ConnectionLostError(CloudError):
@@ -91,8 +94,8 @@ class Jobs:
         try:
             self._client: Any = JobSubmissionClient(address, headers=headers)
         except AuthenticationError:
-            given = "the token of another cluster" if token else "none"
-            raise CloudError(f"{address}: requires its token; given {given}") from None
+            token_kind = "the token of another cluster" if token else "none"
+            raise CloudError(f"{address}: requires its token; given {token_kind}") from None
         except (ConnectionError, RuntimeError, OSError) as error:
             raise ConnectionLostError(
                 f"{address}: no job API of Ray answers ({_one_line(error)})"
@@ -129,13 +132,13 @@ class Jobs:
             "env_vars": dict(environment),
             "excludes": ["__pycache__"],
         }
-        given = {"submission_id": name, "metadata": {RUN_KEY: run}} if name else {}
+        job_options = {"submission_id": name, "metadata": {RUN_KEY: run}} if name else {}
         until = time.monotonic() + _READY_S
         while True:
             try:
                 return str(
                     self._client.submit_job(
-                        entrypoint=join(command), runtime_env=runtime_env, **given
+                        entrypoint=join(command), runtime_env=runtime_env, **job_options
                     )
                 )
             except _FAILURES as error:
@@ -151,10 +154,10 @@ class Jobs:
             ConnectionLostError: If the cluster does not answer.
         """
         with _answering("the list of jobs"):
-            found = [
-                one for one in self._client.list_jobs() if (one.metadata or {}).get(RUN_KEY) == run
+            jobs = [
+                job for job in self._client.list_jobs() if (job.metadata or {}).get(RUN_KEY) == run
             ]
-        return {str(one.submission_id): one.status.is_terminal() for one in found}
+        return {str(job.submission_id): job.status.is_terminal() for job in jobs}
 
     def other_runs(self, run: str) -> list[str]:
         """Return the addresses of the other runs that jobs work on.
@@ -163,8 +166,8 @@ class Jobs:
             ConnectionLostError: If the cluster does not answer.
         """
         with _answering("the list of jobs"):
-            found = [one for one in self._client.list_jobs() if not one.status.is_terminal()]
-        return sorted({(one.metadata or {}).get(RUN_KEY, "") for one in found} - {"", run})
+            jobs = [job for job in self._client.list_jobs() if not job.status.is_terminal()]
+        return sorted({(job.metadata or {}).get(RUN_KEY, "") for job in jobs} - {"", run})
 
     def failure_to_start(self, name: str) -> str | None:
         """Wait until a job's command runs, and return why it does not; None if it does.
@@ -218,7 +221,7 @@ def ship(values: Any, folder: Path) -> Any:
             or folder is a local file; so is the table of a task with settings.
         folder: The folder that is uploaded to the cluster.
     """
-    return with_files(values, lambda text, found: _copied(text, found, folder))
+    return with_files(values, lambda text, files: _copied(text, files, folder))
 
 
 def check_shipped_size(values: Any) -> None:
@@ -227,11 +230,12 @@ def check_shipped_size(values: Any) -> None:
     Raises:
         ConfigError: If they are larger than Ray uploads.
     """
-    files = [
-        file
-        for path in named_files(values)
-        for file in (path.rglob("*") if path.is_dir() else [path])
-    ]
+    files: list[Path] = []
+    for path in named_files(values):
+        if path.is_dir():
+            files += path.rglob("*")
+        else:
+            files.append(path)
     num_bytes = sum(file.stat().st_size for file in files if file.is_file())
     if num_bytes > MAX_SHIPPED_BYTES:
         raise ConfigError(
@@ -240,9 +244,9 @@ def check_shipped_size(values: Any) -> None:
         )
 
 
-def _copied(text: str, found: list[Path], folder: Path) -> str | list[str]:
+def _copied(text: str, files: list[Path], folder: Path) -> str | list[str]:
     copies = []
-    for source in found:
+    for source in files:
         # A number before the name keeps files of equal names apart.
         shipped = folder / SHIPPED_FOLDER
         target = shipped / str(len(list(shipped.glob("*")))) / source.resolve().name
@@ -285,4 +289,6 @@ def _one_line(error: Exception) -> str:
 
 def _last_line(text: str | None) -> str:
     lines = [line for line in (text or "").splitlines() if line.strip()]
-    return " ".join(lines[-1].split())[:300] if lines else "it ended without a message"
+    if not lines:
+        return "it ended without a message"
+    return " ".join(lines[-1].split())[:300]

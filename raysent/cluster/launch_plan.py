@@ -213,11 +213,11 @@ def ask_account(cluster: ClusterFile, head: Head, *, is_dry_run: bool) -> Accoun
     notes = list(tight_quotas(cluster, account))
     if running is not None:
         stranger = head.stranger(running)
-        left = head.unfinished(running)
-        notes += [left] if left else []
-        return AccountState(
-            running, tuple(notes), (f"{cluster.path}: {stranger}",) if stranger else ()
-        )
+        leftover = head.unfinished(running)
+        if leftover:
+            notes.append(leftover)
+        problems = [f"{cluster.path}: {stranger}"] if stranger else []
+        return AccountState(running, tuple(notes), tuple(problems))
     denied = missing_permissions(cluster, account)
     problems = [*launch_problems(cluster, account)]
     if denied:

@@ -110,8 +110,8 @@ class Head:
 
     def stranger(self, head: Machine) -> str:
         """Return why a head that runs is not this computer's to use; empty if it was launched from here."""
-        own = self._own_file
-        if self.file.exists() and (not own.exists() or own.read_text() == head.name):
+        own_file = self._own_file
+        if self.file.exists() and (not own_file.exists() or own_file.read_text() == head.name):
             return ""
         return (
             f"cluster_name: '{self.name}' is taken: its head {head.name} is running since "
@@ -162,7 +162,9 @@ class Head:
         Raises:
             CloudError: If no head is running, or it cannot be reached from this computer.
         """
-        head = next((one for one in self.account.machines(self.name) if one.is_head), None)
+        head = next(
+            (machine for machine in self.account.machines(self.name) if machine.is_head), None
+        )
         if head is None:
             raise CloudError(f"{self.name}: no head is running; 'raysent cluster up' launches one")
         if not (self.file.exists() and self.token_file.exists()):
@@ -299,7 +301,8 @@ class Launcher(Head):
         """
         super().__init__(cluster.name, cluster.region, account=account, run=run)
         self.cluster = cluster
-        self.has_launched, self.stays = False, True
+        self.has_launched = False
+        self.stays = True
 
     def up(
         self,
@@ -340,7 +343,9 @@ class Launcher(Head):
             if head is None:
                 check_ready(self.cluster, self.account)
                 self.forget_inputs()  # of sweeps that nothing followed to their end
-            owner = head.sweep if head is not None else "" if is_kept else sweep
+            owner = "" if is_kept else sweep
+            if head is not None:
+                owner = head.sweep
             self.stays = not owner
             values = {**self._placeholders(owner), **self.account.prepare(self.cluster)}
             self.account.allow_inputs(self.name, sweep, inputs)
@@ -433,7 +438,8 @@ def read_token(path: Path) -> str:
         ArtifactError: If there is none, or other users can read it.
     """
     try:
-        mode, token = path.stat().st_mode & 0o777, path.read_text(encoding="utf-8").strip()
+        mode = path.stat().st_mode & 0o777
+        token = path.read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError):
         raise ArtifactError(
             f"{path}: no token to read; start the cluster with 'raysent cluster up'"
@@ -536,9 +542,9 @@ def write_constraints(folder: Path) -> Path:
     """
     path = folder / "constraints.txt"
     pins = {
-        canonicalize_name(one.name): Version(one.version).public
-        for one in distributions()
-        if one.name != "raysent"
+        canonicalize_name(package.name): Version(package.version).public
+        for package in distributions()
+        if package.name != "raysent"
     }
     path.write_text(
         "".join(f"{name}=={number}\n" for name, number in sorted(pins.items())), encoding="utf-8"
@@ -567,8 +573,8 @@ def _files_below(root: Path, name: str) -> dict[str, bytes]:
 def _metadata() -> str:
     """Return the metadata of the installed package; the name of their file depends on the installer."""
     installed = distribution("raysent")
-    found = installed.read_text("METADATA") or installed.read_text("PKG-INFO")
-    if found is None:
+    metadata = installed.read_text("METADATA") or installed.read_text("PKG-INFO")
+    if metadata is None:
         raise ArtifactError(
             "raysent: its metadata is not installed; install it with pip, or 'make setup'"
         )
@@ -576,7 +582,7 @@ def _metadata() -> str:
         raise ArtifactError(
             f"raysent: its metadata must be of version {raysent.__version__}; given {installed.version}; reinstall it"
         )
-    return found
+    return metadata
 
 
 def _entry_points() -> str:

@@ -37,7 +37,8 @@ class Permits:
         self._is_closed = threading.Event()
         self._thread: threading.Thread | None = None
         self._machines: list[str] = []
-        self._seconds, self._until = 0.0, 0.0
+        self._seconds = 0.0
+        self._until = 0.0
 
     def grant(self, machines: Iterable[str], *, seconds: float, for_s: float) -> None:
         """Renew the permit of machines now, and again and again for a while.
@@ -49,7 +50,8 @@ class Permits:
         """
         with self._turn:
             self._machines = list(machines)
-            self._seconds, self._until = seconds, self._clock() + for_s
+            self._seconds = seconds
+            self._until = self._clock() + for_s
         self.renew(self._machines, seconds=seconds)
         if self._thread is None and not self._is_closed.is_set() and ray.is_initialized():
             self._thread = threading.Thread(target=self._run, daemon=True)
@@ -69,7 +71,8 @@ class Permits:
     def _run(self) -> None:
         while not self._is_closed.wait(self._seconds / _RENEWALS):
             with self._turn:
-                machines, seconds = self._machines, self._seconds
+                machines = self._machines
+                seconds = self._seconds
                 is_due = self._clock() < self._until
             if is_due and machines:
                 self.renew(machines, seconds=seconds)

@@ -128,14 +128,19 @@ def operator_policy(cluster: ClusterFile, *, account: str) -> Policy:
 def input_policy(addresses: Sequence[str]) -> Policy:
     """Return the policy that allows to read the ``s3://`` addresses of a search space: files, or all below a prefix."""
     statements = []
-    for number, (bucket, prefix) in enumerate(sorted({split_address(one) for one in addresses})):
+    for number, (bucket, prefix) in enumerate(
+        sorted({split_address(address) for address in addresses})
+    ):
         arn = f"arn:aws:s3:::{bucket}"
-        below = [f"{arn}/{prefix}", f"{arn}/{prefix}/*"] if prefix else f"{arn}/*"
-        listed = [prefix, f"{prefix}/*"] if prefix else ["", "*"]
-        statements.append(_allow(f"ReadInput{number}", ["s3:GetObject"], below))
+        objects: str | list[str] = f"{arn}/*"
+        prefixes = ["", "*"]
+        if prefix:
+            objects = [f"{arn}/{prefix}", f"{arn}/{prefix}/*"]
+            prefixes = [prefix, f"{prefix}/*"]
+        statements.append(_allow(f"ReadInput{number}", ["s3:GetObject"], objects))
         statements.append(
             _allow(
-                f"ListInput{number}", "s3:ListBucket", arn, {"StringLike": {"s3:prefix": listed}}
+                f"ListInput{number}", "s3:ListBucket", arn, {"StringLike": {"s3:prefix": prefixes}}
             )
         )
     return _policy(*statements)
@@ -152,9 +157,13 @@ def split_address(address: str) -> tuple[str, str]:
 
 def s3_addresses(values: Any) -> list[str]:
     """Return every ``s3://`` address in plain values, such as those of a space and tables of tasks, each once."""
-    named = [table_of(value)[0] or value for value in leaves(values)]
+    leaves_and_tables = [table_of(value)[0] or value for value in leaves(values)]
     return sorted(
-        {value for value in leaves(named) if isinstance(value, str) and value.startswith("s3://")}
+        {
+            value
+            for value in leaves(leaves_and_tables)
+            if isinstance(value, str) and value.startswith("s3://")
+        }
     )
 
 
@@ -224,10 +233,15 @@ def _tag_and_end(cluster: ClusterFile, account: str) -> list[Policy]:
 
 
 def _storage(cluster: ClusterFile) -> list[Policy]:
-    bucket, prefix = f"arn:aws:s3:::{cluster.settings.bucket}", cluster.settings.prefix
-    below = f"{prefix}/*" if prefix else "*"
+    bucket = f"arn:aws:s3:::{cluster.settings.bucket}"
+    prefix = cluster.settings.prefix
+    below = "*"
+    prefixes = ["*"]
+    if prefix:
+        below = f"{prefix}/*"
+        prefixes = [prefix, below]
     actions = ["s3:GetObject", "s3:PutObject", "s3:DeleteObject", "s3:AbortMultipartUpload"]
-    listed = {"StringLike": {"s3:prefix": [prefix, below] if prefix else ["*"]}}
+    listed = {"StringLike": {"s3:prefix": prefixes}}
     return [
         _allow("ReadWriteRuns", actions, f"{bucket}/{below}"),
         _allow("ListRuns", "s3:ListBucket", bucket, listed),
@@ -242,4 +256,6 @@ def _allow(
     sid: str, actions: str | list[str], resources: str | list[str], condition: Policy | None = None
 ) -> Policy:
     statement: Policy = {"Sid": sid, "Effect": "Allow", "Action": actions, "Resource": resources}
-    return {**statement, "Condition": condition} if condition else statement
+    if condition:
+        return {**statement, "Condition": condition}
+    return statement

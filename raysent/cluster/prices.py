@@ -86,16 +86,18 @@ class LiveSpot:
             ec2: A boto3 client of EC2; None to create one.
             clock: Returns seconds.
         """
-        self._region, self._ec2, self._clock = region, ec2, clock
+        self._region = region
+        self._ec2 = ec2
+        self._clock = clock
         self._known: dict[str, tuple[float, tuple[float, str] | None]] = {}
 
     def __call__(self, instance_type: str) -> tuple[float, str] | None:
         """Return dollars an hour of a type and the source of that price, or None if AWS does not return one."""
-        at_s, found = self._known.get(instance_type, (-math.inf, None))
+        at_s, price = self._known.get(instance_type, (-math.inf, None))
         if self._clock() - at_s >= FRESH_S:
-            found = self._request(instance_type)
-            self._known[instance_type] = self._clock(), found
-        return found
+            price = self._request(instance_type)
+            self._known[instance_type] = self._clock(), price
+        return price
 
     def _request(self, instance_type: str) -> tuple[float, str] | None:
         try:
@@ -118,7 +120,7 @@ def on_demand_usd(pricing: Any, instance_type: str, region: str) -> float | None
         instance_type: As in g5.xlarge.
         region: As in us-east-1.
     """
-    wanted = {
+    product = {
         "instanceType": instance_type,
         "regionCode": region,
         "operatingSystem": "Linux",
@@ -127,13 +129,13 @@ def on_demand_usd(pricing: Any, instance_type: str, region: str) -> float | None
         "capacitystatus": "Used",
     }
     filters = [
-        {"Type": "TERM_MATCH", "Field": name, "Value": value} for name, value in wanted.items()
+        {"Type": "TERM_MATCH", "Field": name, "Value": value} for name, value in product.items()
     ]
     pages = pricing.get_paginator("get_products").paginate(ServiceCode="AmazonEC2", Filters=filters)
-    found = [
+    prices = [
         usd for page in pages for text in page["PriceList"] for usd in _hourly(parse_json(text))
     ]
-    return max(found, default=None)
+    return max(prices, default=None)
 
 
 def spot_history(ec2: Any, instance_type: str) -> dict[str, tuple[float | None, str]]:
@@ -148,7 +150,7 @@ def spot_history(ec2: Any, instance_type: str) -> dict[str, tuple[float | None, 
         InstanceTypes=[instance_type], ProductDescriptions=[PRODUCT], StartTime=now
     )
     latest: dict[str, dict[str, Any]] = {}
-    for entry in (entry for page in pages for entry in page["SpotPriceHistory"]):
+    for entry in (offer for page in pages for offer in page["SpotPriceHistory"]):
         before = latest.get(entry["AvailabilityZone"])
         if before is None or entry["Timestamp"] > before["Timestamp"]:
             latest[entry["AvailabilityZone"]] = entry
@@ -179,19 +181,23 @@ def price_space(
     if (names | {override.name for override in overrides}) & set(_PRICE_NAMES):
         return read_space(path, overrides=overrides), []
     # On demand; spot prices are requested while the sweep runs.
-    found = {name: list_price(name, cluster.region) for name in cluster.instance_types}
-    others = {price.source for price in found.values() if price.source != _ASKED}
+    list_prices = {name: list_price(name, cluster.region) for name in cluster.instance_types}
+    other_sources = {price.source for price in list_prices.values() if price.source != _ASKED}
     option = f"--cluster {cluster.path}"
     usual = {
         "cost.attached": price_list().attached_usd(cluster.region, disk_gib=cluster.disk_gib),
         "cost.boot": BOOT,
     }
     prices = [
-        Override("cost.machines", {name: one.usd_per_hour for name, one in found.items()}, option),
+        Override(
+            "cost.machines",
+            {name: price.usd_per_hour for name, price in list_prices.items()},
+            option,
+        ),
         Override("cost.region", cluster.region, option),
         *(Override(name, value, option) for name, value in usual.items() if name not in names),
     ]
-    notes = [f"prices on demand: {source}" for source in sorted(others)]
+    notes = [f"prices on demand: {source}" for source in sorted(other_sources)]
     return read_space(path, overrides=[*prices, *overrides]), notes
 
 
@@ -226,7 +232,9 @@ def workers_for(cluster: ClusterFile, space: SearchSpace) -> Workers:
         {kind["node_config"]["InstanceType"] for kind in of_market.worker_types.values()}
     )
     gpus = [_GPU_OF_FAMILY.get(name.split(".")[0], "") for name in types]
-    accelerators = tuple(dict.fromkeys(gpus)) if all(gpus) else ()
+    accelerators = ()
+    if all(gpus):
+        accelerators = tuple(dict.fromkeys(gpus))
     return Workers(num, int(of_market.minimum("CPU")), of_market.minimum("GPU"), accelerators)
 
 
@@ -244,4 +252,6 @@ def _number(text: Any) -> float | None:
         value = float(text)
     except (TypeError, ValueError):
         return None
-    return value if math.isfinite(value) and value > 0 else None
+    if math.isfinite(value) and value > 0:
+        return value
+    return None

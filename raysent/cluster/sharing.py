@@ -20,7 +20,8 @@ from filelock import FileLock, Timeout
 from raysent.errors import ArtifactError
 from raysent.storage import read_json, write_json
 
-HOLDERS_FOLDER, HEAD_FILE = "holders", "head.json"
+HOLDERS_FOLDER = "holders"
+HEAD_FILE = "head.json"
 _TURN_FILE = "turn.lock"
 # Another sweep that looks whether this one is alive has its lock for a moment.
 _LOOK_S = 2.0
@@ -36,7 +37,8 @@ class Sharing:
             folder: The folder of the fleet.
             sweep: The sweep.
         """
-        self._folder, self._sweep = folder, sweep
+        self._folder = folder
+        self._sweep = sweep
         self._hold: FileLock | None = None
 
     def hold(self) -> bool:
@@ -83,9 +85,11 @@ class Sharing:
             periods: list[list[str | float]] = []
             with contextlib.suppress(ArtifactError, AttributeError):
                 periods = read_json(path).get(name, [])
-            payer, paid_until = (
-                (str(periods[-1][0]), float(periods[-1][2])) if periods else ("", since)
-            )
+            payer = ""
+            paid_until = since
+            if periods:
+                payer = str(periods[-1][0])
+                paid_until = float(periods[-1][2])
             is_payer = payer in ("", self._sweep) or not self._is_held(payer)
             if is_payer:
                 if payer != self._sweep:
@@ -93,10 +97,10 @@ class Sharing:
                     periods.append([self._sweep, start, start])
                 periods[-1][2] = max(float(periods[-1][2]), now)
                 write_json(path, {name: periods})
-        own = [
+        paid_seconds = [
             float(until) - float(start) for sweep, start, until in periods if sweep == self._sweep
         ]
-        return sum(own), is_payer
+        return sum(paid_seconds), is_payer
 
     def _lock(self, sweep: str) -> FileLock:
         folder = self._folder / HOLDERS_FOLDER

@@ -47,8 +47,11 @@ class Signs:
             say: Called with each line.
             clock: Returns seconds.
         """
-        self._remote, self._cluster, self._job = remote, cluster, job
-        self._say, self._clock = say, clock
+        self._remote = remote
+        self._cluster = cluster
+        self._job = job
+        self._say = say
+        self._clock = clock
         self._num_missing = 0
         self._read_at = self._answered_at = self._asked_at = clock()
         self._has_begun = False
@@ -65,9 +68,13 @@ class Signs:
         """
         self._has_begun = has_begun
         is_running = self._cluster.is_running()
-        self._num_missing = self._num_missing + 1 if is_running is False else 0
+        if is_running is False:
+            self._num_missing += 1
+        else:
+            self._num_missing = 0
         if is_running is not None or not self._cluster.trouble:
-            self._answered_at, self._untold = self._clock(), ""
+            self._answered_at = self._clock()
+            self._untold = ""
         elif self._clock() - self._answered_at >= SILENT_S and not self._untold:
             self._untold = self._cluster.trouble
             self._say(f"AWS does not say whether the head runs: {self._untold}; asking on")
@@ -76,7 +83,8 @@ class Signs:
         """Record that the stored run was read."""
         if self._unread:
             self._say(f"{self._remote}: can be read again")
-        self._read_at, self._unread = self._clock(), ""
+        self._read_at = self._clock()
+        self._unread = ""
 
     def cannot_read(self, error: ArtifactError) -> None:
         """Record that the stored run could not be read; after a minute a line says why."""
@@ -109,9 +117,11 @@ class Signs:
             self._is_stale = False
         if is_due and (alive is False or not self._has_begun):
             self._asked_at = self._clock()
-            why = self._why_ended()
-            if why:
-                raise CloudError(f"{self._remote}: its process has ended: {why}; {self._resume()}")
+            reason = self._why_ended()
+            if reason:
+                raise CloudError(
+                    f"{self._remote}: its process has ended: {reason}; {self._resume()}"
+                )
 
     def _is_alive(self) -> bool | None:
         if self._clock() >= self._look_at:
@@ -134,9 +144,9 @@ class Signs:
             with self._cluster.tunnel() as address:
                 jobs = Jobs(address, token=read_token(self._cluster.token_file))
                 has_ended = jobs.of_run(self._remote).get(self._job)
-                return (
-                    jobs.why_ended(self._job) if has_ended else "" if has_ended is False else None
-                )
+                if has_ended is None:
+                    return None
+                return jobs.why_ended(self._job) if has_ended else ""
         except (CloudError, ArtifactError):
             return None
 

@@ -21,7 +21,8 @@ from raysent.redaction import without_secrets
 from raysent.storage import safe_name
 
 # Port of Ray's head; seconds before the end of an allocation at which the sweep saves.
-PORT, BEFORE_S = 6379, 300
+PORT = 6379
+BEFORE_S = 300
 _GPU_HOURS = re.compile(r"(?P<number>\d+(?:\.\d+)?)\s*gpuh")
 
 _FILE = """#!/bin/bash
@@ -147,8 +148,8 @@ def sbatch_text(
     words = ["raysent", "sweep", space, "--address", "auto", "--yes", *options]
     unit = "No budget: nothing is charged."
     if budget is not None:
-        found = _GPU_HOURS.fullmatch(budget.strip())
-        hours = float(found["number"]) if found else 0.0
+        match = _GPU_HOURS.fullmatch(budget.strip())
+        hours = float(match["number"]) if match else 0.0
         if not hours > 0:
             raise ConfigError(f"budget {budget}: must look like 40gpuh and be above 0")
         if not gpus:

@@ -170,11 +170,10 @@ def submit(cluster: Head, job: SweepJob, *, say: Say) -> SubmittedSweep:
     try:
         with _closed_terminal_raises(_ClosedTerminal):
             failure = _with_jobs(cluster, job)
-            ended = (
-                SubmittedSweep(1, message=failure)
-                if failure
-                else follow_stored(job.remote, job.on_event, cluster, job=job.name, say=say)
-            )
+            if failure:
+                ended = SubmittedSweep(1, message=failure)
+            else:
+                ended = follow_stored(job.remote, job.on_event, cluster, job=job.name, say=say)
     except (_ClosedTerminal, KeyboardInterrupt):
         if not job.is_running:
             raise KeyboardInterrupt from None
@@ -223,7 +222,8 @@ class SweepJob:
             on_event: Called with each event of the sweep's journal.
             is_kept: Whether the cluster stays afterwards.
         """
-        self.submission, self.remote = submission, submission.remote
+        self.submission = submission
+        self.remote = submission.remote
         self.name = f"raysent-{Path(submission.remote).name}-{uuid.uuid4().hex[:8]}"
         self.on_event = on_event
         self.is_running = self.was_submitted = False
@@ -249,15 +249,17 @@ class SweepJob:
         return f"{how_to_continue(self.remote)}; {end}"
 
     def _submit(self, jobs: Jobs) -> None:
-        known = jobs.of_run(self.remote)
-        if self.name in known:  # submitted by a call whose connection was lost before the answer
+        ended_by_job = jobs.of_run(self.remote)
+        if (
+            self.name in ended_by_job
+        ):  # submitted by a call whose connection was lost before the answer
             return
         for _ in range(_EXIT_S):
-            if all(known.values()) or not _has_ended(self.remote):
+            if all(ended_by_job.values()) or not _has_ended(self.remote):
                 break
             time.sleep(1)  # the sweep has ended, and its job is about to
-            known = jobs.of_run(self.remote)
-        if not all(known.values()):
+            ended_by_job = jobs.of_run(self.remote)
+        if not all(ended_by_job.values()):
             raise CloudError(
                 f"{self.remote}: a job of this cluster works on it; 'raysent attach {self.remote}'"
             )
@@ -266,8 +268,9 @@ class SweepJob:
             command = _pack(submission, Path(scratch), is_kept=self.is_kept)
             forget_request(self.remote)
             write_record(self.remote, self._record())
-            fleet = {} if submission.fleet is None else submission.fleet.environment()
-            environment = {EVENTS_VARIABLE: "1", **submission.workers.environment(), **fleet}
+            environment = {EVENTS_VARIABLE: "1", **submission.workers.environment()}
+            if submission.fleet is not None:
+                environment.update(submission.fleet.environment())
             jobs.submit(
                 command,
                 folder=Path(scratch),
@@ -277,7 +280,8 @@ class SweepJob:
             )
 
     def _record(self) -> JobRecord:
-        fleet, space = self.submission.fleet, self.submission.space
+        fleet = self.submission.fleet
+        space = self.submission.space
         return JobRecord(
             job=self.name,
             cluster="" if fleet is None else fleet.cluster,

@@ -184,7 +184,8 @@ def plan_on_cluster(  # noqa: PLR0913 - the options of the command
     Raises:
         RaysentError: If an argument or a file is wrong.
     """
-    file, machines = find_space(str(space)), read_cluster(Path(cluster))
+    file = find_space(str(space))
+    machines = read_cluster(Path(cluster))
     data_dir = None if data is None else Path(data)
     run_folder = default_run_folder(file.stem) if run is None else Path(run)
     overrides = SpaceOptions(corpus, set, scale, metric, data, settings).overrides(file)
@@ -253,17 +254,17 @@ def plan_resume_on_cluster(
     limits = overrides_of(
         {"budget": ("cost.budget", budget), "deadline": ("cost.deadline", deadline)}
     )
-    machines, remote = read_cluster(Path(cluster)), remote_of(Path(run))
+    machines = read_cluster(Path(cluster))
+    remote = remote_of(Path(run))
     _check_unused(remote, machines)
     record = load_record(open_folder(remote))
-    options = [
-        text
-        for limit in limits
-        for text in (f"--{limit.name.rpartition('.')[2]}", str(limit.value))
-    ]
+    options = []
+    for limit in limits:
+        options += [f"--{limit.name.rpartition('.')[2]}", str(limit.value)]
     is_downloaded = (Path(run) / REMOTE_FILE).is_file()
     run_folder = Path(run) if is_downloaded else default_run_folder(Path(run).name)
-    space, tasks = with_overrides(record.space, limits), (record.evaluation or {}).get("tasks")
+    space = with_overrides(record.space, limits)
+    tasks = (record.evaluation or {}).get("tasks")
     submission = _submission(
         machines, space, run_folder, remote, options, tasks=tasks, is_resumed=True
     )
@@ -285,8 +286,9 @@ def _started(planned: ClusterSweep, *, is_quiet: bool) -> SubmittedSweep:
     planned.plan.check()
     if planned.plan.unanswered:
         raise ConfigError(planned.plan.unanswered)
-    for line in () if is_quiet else planned.plan.lines():
-        messages.print(line, soft_wrap=True)
+    if not is_quiet:
+        for line in planned.plan.lines():
+            messages.print(line, soft_wrap=True)
     return planned.start()
 
 
@@ -320,12 +322,12 @@ def attach(run: str | Path, *, as_json: bool = False) -> SubmittedSweep:
     Raises:
         RaysentError: If no sweep was submitted there, or its cluster ended before it did.
     """
-    found = find_run(str(run), new_run=default_run_folder(Path(run).name))
+    submitted_run = find_run(str(run), new_run=default_run_folder(Path(run).name))
     return _show(
-        partial(follow_run, found),
-        found.record.search_space(),
-        found.remote,
-        found.folder,
+        partial(follow_run, submitted_run),
+        submitted_run.record.search_space(),
+        submitted_run.remote,
+        submitted_run.folder,
         is_quiet=as_json,
     )
 
@@ -343,10 +345,13 @@ def stop(run: str | Path, *, progress: bool = True) -> StoppedSweep:
     Raises:
         RaysentError: If no sweep was submitted there.
     """
-    found = find_run(str(run), new_run=Path(run))
-    code = stop_run(found, say=_say if progress else _silent)
+    submitted_run = find_run(str(run), new_run=Path(run))
+    code = stop_run(submitted_run, say=_say if progress else _silent)
     return StoppedSweep(
-        found.remote, found.record.cluster, had_ended=found.record.code is not None, code=code
+        submitted_run.remote,
+        submitted_run.record.cluster,
+        had_ended=submitted_run.record.code is not None,
+        code=code,
     )
 
 
@@ -367,9 +372,8 @@ def _submission(
 def _submitted(
     machines: ClusterFile, submission: Submission, *, keep: bool, as_json: bool
 ) -> SubmittedSweep:
-    submission = replace(
-        submission, options=[*submission.options, *(["--json"] if as_json else [])]
-    )
+    if as_json:
+        submission = replace(submission, options=[*submission.options, "--json"])
     write_remote(submission.run, submission.remote, cluster=machines.name, region=machines.region)
     run = partial(run_submission, Launcher(machines), submission, keep=keep)
     return _show(run, submission.space, submission.remote, submission.run, is_quiet=as_json)
@@ -381,25 +385,26 @@ def _with_checked_tasks(
     """Return a space and tasks that name each own task by its table and all its settings, once their rows were read."""
 
     def checked(names: Sequence[str] | None) -> list[str]:
-        found = resolve_tasks(names, data, scorings=VALIDATED, default={"accuracy"})
-        for task in found:
+        resolved = resolve_tasks(names, data, scorings=VALIDATED, default={"accuracy"})
+        for task in resolved:
             _ = task.remarks  # reads its rows
-        return [task.spec for task in found]
+        return [task.spec for task in resolved]
 
     if tasks is not None:
         tasks = checked(tasks)
     values = space.written()
-    for place in ("evaluation.tasks", "base.validation.downstream.tasks", "base.labels.task"):
-        names = get_dotted(values, place)
+    for field_name in ("evaluation.tasks", "base.validation.downstream.tasks", "base.labels.task"):
+        names = get_dotted(values, field_name)
         if not names:
             continue
         try:
-            set_dotted(
-                values, place, checked([names])[0] if isinstance(names, str) else checked(names)
-            )
+            if isinstance(names, str):
+                set_dotted(values, field_name, checked([names])[0])
+            else:
+                set_dotted(values, field_name, checked(names))
         except RaysentError as error:
             raise space.document.error(
-                tuple(place.split(".")), str(error).removeprefix("tasks ")
+                tuple(field_name.split(".")), str(error).removeprefix("tasks ")
             ) from None
     return with_values(space, values), tasks
 
@@ -523,7 +528,7 @@ def _end_orphans(
     launcher: Launcher, late: Sequence[Machine], *, force: bool, say: Callable[[str], object]
 ) -> None:
     """Terminate machines past their time to live, cluster by cluster; those that are in use stay."""
-    kept = []
+    reasons = []
     for name in sorted({machine.cluster for machine in late}):
         machines = [machine for machine in late if machine.cluster == name]
         head = Head(name, launcher.account.region, account=launcher.account)
@@ -534,14 +539,14 @@ def _end_orphans(
             are_orphans=True,
         )
         if reason and not force:
-            kept.append(reason)
+            reasons.append(reason)
             continue
         for line in ending_lines(machines):
             say(line)
         launcher.account.terminate(machines)
-    if kept:
+    if reasons:
         raise CloudError(
-            f"{'; '.join(kept)}; their end is not known; --orphans --force ends them all the same"
+            f"{'; '.join(reasons)}; their end is not known; --orphans --force ends them all the same"
         )
 
 
@@ -565,12 +570,12 @@ class ClusterStatus:
         """Return the machines as plain values."""
         return [
             {
-                **{name: getattr(one, name) for name in _SHOWN},
-                "launched": one.launched_at.isoformat(),
-                "expires": one.expires and one.expires.isoformat(),
-                "is_orphan": one.is_orphan,
+                **{name: getattr(machine, name) for name in _SHOWN},
+                "launched": machine.launched_at.isoformat(),
+                "expires": machine.expires and machine.expires.isoformat(),
+                "is_orphan": machine.is_orphan,
             }
-            for one in self.machines
+            for machine in self.machines
         ]
 
 
@@ -585,11 +590,14 @@ def cluster_status(file: str | Path = _CLUSTER) -> ClusterStatus:
     """
     cluster = read_cluster(Path(file))
     machines = [
-        one
-        for one in Account(cluster.region).machines()
-        if one.cluster == cluster.name or one.is_orphan
+        machine
+        for machine in Account(cluster.region).machines()
+        if machine.cluster == cluster.name or machine.is_orphan
     ]
-    prices = {one.instance_type: _list_price(one.instance_type, cluster.region) for one in machines}
+    prices = {
+        machine.instance_type: _list_price(machine.instance_type, cluster.region)
+        for machine in machines
+    }
     return ClusterStatus(cluster.name, cluster.region, tuple(machines), prices)
 
 

@@ -74,11 +74,11 @@ def _tagged_sweeps(
 ) -> tuple[str, ...]:
     if machines is None:
         machines = head.account.machines(head.name)
-    own = tag_of(ended.rpartition("/")[2])
+    ended_tag = tag_of(ended.rpartition("/")[2])
     of_workers = {machine.sweep for machine in machines if not machine.is_head}
     of_head = {machine.sweep for machine in machines if machine.is_head}
     used = []
-    for sweep in sorted((of_workers | of_head) - {"", own}):
+    for sweep in sorted((of_workers | of_head) - {"", ended_tag}):
         alive = is_alive(f"{storage}/{sweep}") if storage else None
         # The tag of a head names the sweep that it was launched for, which may have ended long ago.
         if alive or (alive is None and sweep in of_workers):
@@ -111,12 +111,16 @@ def refusal_to_end(
         users = Users(_tagged_sweeps(head, machines, storage, ""))
     else:
         users = users_of(head, machines=machines, storage=storage, connect=connect)
-    what = f"{len(machines)} {'machine' if len(machines) == 1 else 'machines'}"
+    machine_count = f"{len(machines)} {'machine' if len(machines) == 1 else 'machines'}"
     if users.sweeps:
         sweeps = ", ".join(users.sweeps)
-        reason = f"{head.name}: {sweeps} runs on its {what}"
-        return f"{reason}; {stranger}" if stranger else f"{reason}; 'raysent stop' stops a sweep"
-    return f"{stranger}; it has {what}" if stranger else ""
+        reason = f"{head.name}: {sweeps} runs on its {machine_count}"
+        if stranger:
+            return f"{reason}; {stranger}"
+        return f"{reason}; 'raysent stop' stops a sweep"
+    if stranger:
+        return f"{stranger}; it has {machine_count}"
+    return ""
 
 
 def _stranger(head: Head, machines: Sequence[Machine]) -> str:
@@ -131,9 +135,14 @@ def _stranger(head: Head, machines: Sequence[Machine]) -> str:
 
 def ending_lines(machines: Sequence[Machine]) -> list[str]:
     """Return what `--force` ends, a line for each machine."""
-    return [
-        f"ends {machine.name}: {'head' if machine.is_head else machine.node_type or 'worker'}, "
-        f"{machine.instance_type}, since {machine.launched_at:%Y-%m-%d %H:%M} UTC"
-        + (f", of the sweep {machine.sweep}" if machine.sweep else "")
-        for machine in machines
-    ]
+    lines = []
+    for machine in machines:
+        kind = "head" if machine.is_head else machine.node_type or "worker"
+        line = (
+            f"ends {machine.name}: {kind}, {machine.instance_type}, "
+            f"since {machine.launched_at:%Y-%m-%d %H:%M} UTC"
+        )
+        if machine.sweep:
+            line += f", of the sweep {machine.sweep}"
+        lines.append(line)
+    return lines

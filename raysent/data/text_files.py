@@ -126,8 +126,8 @@ def text_blocks(stream: IO[bytes], *, source: str) -> Iterator[str]:
         if (nul := text.find("\0")) >= 0:
             error_line = line + _num_line_ends(text[:nul])
             raise DataError(
-                f"{source}:{error_line}: must be plain text; given a NUL byte: is this a binary file, or UTF-16 without "
-                "a BOM? Convert it with iconv"
+                f"{source}:{error_line}: must be plain text; given a NUL byte: is this a binary file, or UTF-16 "
+                "without a BOM? Convert it with iconv"
             )
         line += _num_line_ends(text)
         if text:

@@ -170,6 +170,7 @@ def _of_run(folder: Path) -> tuple[str, str]:
 
 
 def _score_table(encoder: SentenceEncoder, folder: Path | None) -> str:
+    names: tuple[str, ...]
     if isinstance(encoder, Ensemble):
         names = ("task", "protocol", "scored", "test", "95 % interval")
         rows = _ensemble_rows(encoder)

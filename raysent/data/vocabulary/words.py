@@ -248,10 +248,11 @@ class SubwordVocabulary(Vocabulary):
         encoded = self._tokenizer.encode("a")
         is_special = encoded.special_tokens_mask
         own_words = [position for position, special in enumerate(is_special) if not special]
-        first = own_words[0] if own_words else 0
-        last = own_words[-1] + 1 if own_words else len(is_special)
-        self._start = encoded.ids[:first]
-        self._end = encoded.ids[last:]
+        self._start: list[int] = []
+        self._end: list[int] = []
+        if own_words:
+            self._start = encoded.ids[: own_words[0]]
+            self._end = encoded.ids[own_words[-1] + 1 :]
         # Those of `train_subwords`. Where a text can name the padding, as an added token, it is none.
         is_own = not self._tokenizer.get_added_tokens_decoder() and not self.num_special
         self.has_padding = is_own and self.words[:2] == [PAD_WORD, UNK_WORD]

@@ -135,10 +135,9 @@ class EncoderConfig(StrictModel):
         if tower is None:
             return sys.maxsize
         tables = [module for module in tower.modules() if isinstance(module, WordTable)]
-        others = sum(parameter.numel() for parameter in tower.parameters())
-        return others + (num_words - len(_NO_WORDS)) * sum(
-            table.weight.shape[1] for table in tables
-        )
+        num_others = sum(parameter.numel() for parameter in tower.parameters())
+        table_dims = sum(table.weight.shape[1] for table in tables)
+        return num_others + (num_words - len(_NO_WORDS)) * table_dims
 
     def empty_tower(self) -> Tower | None:
         """Return a tower without values, over no words; None if it is larger than torch can address."""
@@ -175,7 +174,9 @@ def _word_tables(part: Any, name: str) -> Iterator[tuple[str, EmbeddingConfig]]:
 def _fields(part: Any) -> Mapping[str, Any]:
     if isinstance(part, pydantic.BaseModel):
         return {field: getattr(part, field) for field in type(part).model_fields}
-    return part if isinstance(part, Mapping) else {}
+    if isinstance(part, Mapping):
+        return part
+    return {}
 
 
 def encoders_in(part: Any) -> Iterator[EncoderConfig]:
@@ -200,9 +201,9 @@ def count_parameters(configs: Iterable[EncoderConfig], num_words: int) -> tuple[
         for tables in [*fixed_tables, set().union(*fixed_tables)]
     ]
     fixed = sum(part.num_fixed for tower in towers for part in encoders_in(tower))
-    return sum(tower.num_parameters(num_words) for tower in towers) - sum(
-        sizes[:-1]
-    ) - fixed, sizes[-1] + fixed
+    num_all = sum(tower.num_parameters(num_words) for tower in towers)
+    num_trained = num_all - sum(sizes[:-1]) - fixed
+    return num_trained, sizes[-1] + fixed
 
 
 class WordEncoderConfig(EncoderConfig):

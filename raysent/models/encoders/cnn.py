@@ -110,7 +110,8 @@ class Encoder(Tower):
         super().__init__()
         self.words = tables.table(config.embedding)
         self._config = config
-        size, filters = config.embedding.dim, config.num_filters
+        size = config.embedding.dim
+        filters = config.num_filters
         # One block of rows for each position inside a window: [width * filters, word dim].
         self.weights = nn.ParameterList(
             nn.Parameter(
@@ -143,13 +144,15 @@ class Encoder(Tower):
         if self._config.is_summed:
             return self._read_sums(packed, projected[0])
         blocks = [
-            self._pool(packed, one, bias) for one, bias in zip(projected, self.biases, strict=True)
+            self._pool(packed, products, bias)
+            for products, bias in zip(projected, self.biases, strict=True)
         ]
         return torch.cat(blocks, dim=1)
 
     def _read_sums(self, packed: Packed, vectors: Tensor) -> Tensor:
         """Return the vectors [batch, dim] from the sums of the words at each position of each window."""
-        sums, blocks = word_sums(packed.sentences, vectors), []
+        sums = word_sums(packed.sentences, vectors)
+        blocks = []
         for width, weight, bias in zip(
             self._config.windows, self.weights, self.biases, strict=True
         ):
@@ -161,24 +164,26 @@ class Encoder(Tower):
             # Rows by place and filter -> rows by filter, columns by place and word dimension.
             by_filter = weight.view(width, len(bias), -1).transpose(0, 1).flatten(1)
             block = functional.linear(at_places, by_filter) + counts * bias
-            blocks.append(block / counts if self._config.pooling == "mean" else block)
+            if self._config.pooling == "mean":
+                block = block / counts
+            blocks.append(block)
         return torch.cat(blocks, dim=1)
 
     def _pool(self, packed: Packed, projected: Tensor, bias: Tensor) -> Tensor:
         """Return one width's filters pooled over each sentence [batch, filters]."""
-        width, lengths = projected.shape[1], packed.sentences.lengths
+        width = projected.shape[1]
+        lengths = packed.sentences.lengths
         counts = (lengths - width + 1).clamp(min=1)
         num_places = packed.batch + sum(packed.batch_sizes[width:])
         rows = torch.repeat_interleave(
             torch.arange(packed.batch, device=counts.device), counts, output_size=num_places
         )
-        inside = (
-            torch.arange(len(rows), device=rows.device) - (torch.cumsum(counts, 0) - counts)[rows]
-        )
+        first_rows = torch.cumsum(counts, 0) - counts
+        window_starts = torch.arange(len(rows), device=rows.device) - first_rows[rows]
         values = bias.expand(len(rows), -1)
         for offset in range(width):
-            exists = inside + offset < lengths[rows]
-            place = torch.where(exists, packed.sentence_starts[rows] + inside + offset, 0)
+            exists = window_starts + offset < lengths[rows]
+            place = torch.where(exists, packed.sentence_starts[rows] + window_starts + offset, 0)
             added = projected[:, offset].index_select(0, packed.sentence_tokens[place])
             values = values + added * exists[:, None]
         if self._config.activation == "tanh":
@@ -197,12 +202,12 @@ def _missing(packed: Packed, width: int) -> Bags:
     number = torch.arange(width - 1, device=lengths.device)
     from_end = lengths - (width - 1) + number
     is_long = lengths >= width
-    inside = torch.where(
+    words_of_places = torch.where(
         is_long & (number >= place), from_end, number.expand(len(lengths), width, -1)
     )
     exists = is_long | ((number < lengths) & (number != place))
     tokens = packed.sentence_tokens[
-        torch.where(exists, packed.sentence_starts[:, None, None] + inside, 0)
+        torch.where(exists, packed.sentence_starts[:, None, None] + words_of_places, 0)
     ]
     starts = torch.arange(0, tokens.numel(), width - 1, device=tokens.device)
     return Bags(tokens.flatten(), starts, len(packed.words), exists.flatten().float())
@@ -217,7 +222,9 @@ def _pooled(
         index = rows[:, None].expand_as(values)
         return batch.scatter_reduce(0, index, values, reduce="amax", include_self=False)
     total = batch.index_add(0, rows, values)
-    return total if pooling == "sum" else total / counts[:, None]
+    if pooling == "sum":
+        return total
+    return total / counts[:, None]
 
 
 def _limit(inputs: int, outputs: int) -> float:

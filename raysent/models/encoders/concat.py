@@ -39,10 +39,8 @@ class Config(EncoderConfig):
     def examples(cls) -> tuple[Self, ...]:
         """Return members of several types, a composition inside another, and one loss for all."""
         words = {"dim": 5}
-        bag, gru = (
-            {"type": "bag", "embedding": words},
-            {"type": "gru", "hidden_size": 4, "embedding": words},
-        )
+        bag = {"type": "bag", "embedding": words}
+        gru = {"type": "gru", "hidden_size": 4, "embedding": words}
         nested = {"type": "concat", "members": {"bag": bag}}
         return (
             cls.model_validate({"members": {"uni": gru, "bag": bag}}),
@@ -121,11 +119,9 @@ class Encoder(Tower):
     def block_tables(self) -> list[WordTable | None]:
         """Return the members' tables; where one loss trains all, the first table."""
         tables = [table for member in self._towers() for table in member.block_tables()]
-        return (
-            [next((table for table in tables if table is not None), None)]
-            if self._is_joint
-            else tables
-        )
+        if self._is_joint:
+            return [next((table for table in tables if table is not None), None)]
+        return tables
 
     def block_parameters(self) -> list[tuple[nn.Parameter, ...]]:
         """Return the members' other parameters, in one block where one loss trains all."""
@@ -155,9 +151,9 @@ class Encoder(Tower):
     def read(self, packed: Packed, projected: list[object]) -> Tensor:
         """Return the vectors [batch, dim]."""
         towers = zip(self._towers(), projected, strict=True)
-        return torch.cat([member.read(packed, one) for member, one in towers], dim=1)
+        return torch.cat([member.read(packed, words) for member, words in towers], dim=1)
 
     def read_encoded(self, packed: Packed, projected: list[object]) -> Tensor:
         """Return the members' blocks as `encode` normalizes them."""
         towers = zip(self._towers(), projected, strict=True)
-        return torch.cat([member.read_encoded(packed, one) for member, one in towers], dim=1)
+        return torch.cat([member.read_encoded(packed, words) for member, words in towers], dim=1)

@@ -208,7 +208,8 @@ class Encoder(Tower):
 
     def lay_out(self, packed: Packed) -> None:
         """Lay out the padded groups that training reads."""
-        kernel, has_states = self._kernel, self._config.pooling != "last"
+        kernel = self._kernel
+        has_states = self._config.pooling != "last"
         if kernel == "graph":
             packed.padded(self._loop_cut(packed.words.device, has_states=has_states))
         elif kernel == "cudnn":
@@ -259,17 +260,15 @@ class Encoder(Tower):
             functional.linear(padded, weight, _input_bias(*biases))
             for weight, _, *biases in self._directions()
         ]
-        return [*ours, vectors] if self._config.needs_states else ours
+        if self._config.needs_states:
+            return [*ours, vectors]
+        return ours
 
     def _projected_together(self, vectors: Tensor) -> Tensor:
         """Return the input projections, a row for each direction of a word [distinct * directions, 3 * hidden]."""
-        weight, bias = (
-            torch.cat(parts)
-            for parts in zip(
-                *((weight, _input_bias(*biases)) for weight, _, *biases in self._directions()),
-                strict=True,
-            )
-        )
+        directions = self._directions()
+        weight = torch.cat([weight_ih for weight_ih, *_ in directions])
+        bias = torch.cat([_input_bias(*biases) for _, _, *biases in directions])
         return functional.linear(vectors, weight, bias).view(-1, 3 * self.gru.hidden_size)
 
     def read(self, packed: Packed, projected: list[Tensor]) -> Tensor:
@@ -350,8 +349,8 @@ class Encoder(Tower):
         for number, recurrence in enumerate(self._padded_layers):
             cut = self._layer_cut(number, vectors.device, has_states=has_states)
             layout = packed.padded(cut) if number == 0 else packed.padded_tokens(cut)
-            own = weights[number * directions : (number + 1) * directions]
-            parameters = [parameter for direction in own for parameter in direction]
+            layer_weights = weights[number * directions : (number + 1) * directions]
+            parameters = [parameter for direction in layer_weights for parameter in direction]
             last, vectors = padded_states(recurrence, vectors, layout, parameters)
         return _states(packed, last, vectors, has_states=has_states)
 
@@ -373,9 +372,8 @@ class Encoder(Tower):
         states, last = self.gru(
             PackedSequence(vectors.index_select(0, packed.forward_tokens), steps)
         )
-        last = (
-            last[-2:] if self._config.bidirectional else last[-1:]
-        )  # of [layers * directions, batch, hidden]
+        # The last layer's, of [layers * directions, batch, hidden].
+        last = last[-len(self._directions()) :]
         return States(
             states.data,
             token_rows(packed),
@@ -390,7 +388,8 @@ class Encoder(Tower):
 
 def _states(packed: Packed, last: Tensor, values: Tensor, *, has_states: bool) -> States:
     """Return states whose values are those of `sentence_tokens`; without them, what counts is the last ones."""
-    return States(values, packed.sentences.rows if has_states else packed.order, last)
+    rows = packed.sentences.rows if has_states else packed.order
+    return States(values, rows, last)
 
 
 def _input_bias(bias_ih: Tensor, bias_hh: Tensor) -> Tensor:
@@ -415,7 +414,10 @@ def _initialize_glorot(gru: nn.GRU, *, generator: torch.Generator) -> None:
                 blocks[1].fill_(1.0)
             continue
         layer = int(name.split("_l")[1].split("_")[0])
-        inputs = gru.input_size if layer == 0 else hidden * (2 if gru.bidirectional else 1)
+        if layer == 0:
+            inputs = gru.input_size
+        else:
+            inputs = 2 * hidden if gru.bidirectional else hidden
         for block, outputs in zip(blocks, (2 * hidden, 2 * hidden, hidden), strict=True):
             limit = math.sqrt(6 / (inputs + hidden + outputs))
             block.uniform_(-limit, limit, generator=generator)

@@ -103,7 +103,8 @@ class _Projected:
     """Distinct words and their images under each map, each computed once."""
 
     def __init__(self, vectors: Tensor, maps: list[nn.Parameter]) -> None:
-        self._vectors, self._maps = vectors, maps
+        self._vectors = vectors
+        self._maps = maps
         self._mapped: dict[int, Tensor] = {}
 
     def pooled(self, packed: Packed, number: int, poolings: list[Pooling]) -> Tensor:

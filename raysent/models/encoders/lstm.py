@@ -129,8 +129,8 @@ class Encoder(Tower):
         if self._kernel in {"torch", "cudnn"}:
             return [vectors]
         return [
-            functional.linear(vectors, weight, one + other)
-            for weight, _, one, other in self.lstm.all_weights
+            functional.linear(vectors, weight, input_bias + recurrent_bias)
+            for weight, _, input_bias, recurrent_bias in self.lstm.all_weights
         ]
 
     def read(self, packed: Packed, projected: list[Tensor]) -> Tensor:

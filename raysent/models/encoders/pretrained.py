@@ -42,10 +42,12 @@ from raysent.models.backbone import (
 from raysent.models.embeddings import Tables
 from raysent.models.encoders import EncoderConfig, Tower
 
-# What a group of sentences is taken to cost whatever its size, in places of a batch: on a CPU so few that less than a
-# tenth of novels' batches is padding, for at most a twentieth more time (benchmarks/results/speed.md); on a GPU, as
-# measured (gpu.md), products with so many squared states, more in bfloat16. One for every call: `cached` passes twice.
-_CPU_COST, _GPU_COST, _GPU_BFLOAT16_COST = 16, 1 << 32, 1 << 34
+# What a group of sentences is taken to cost whatever its size, in places of a batch: on a CPU few, so that little of a
+# batch is padding; on a GPU, which starts a group slowly, the products with so many squared states, more in bfloat16.
+# They are equal for every call, since `cached` passes a batch twice. See speed.md and gpu.md of benchmarks/results.
+_CPU_COST = 16
+_GPU_COST = 1 << 32
+_GPU_BFLOAT16_COST = 1 << 34
 # Without cuDNN's, which plans each new shape of a group for longer than a whole layer takes.
 _ATTENTIONS = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
 _LAYER = re.compile(r"\.(\d+)\.")
@@ -127,11 +129,11 @@ class BackboneEncoderConfig(EncoderConfig):
 
         With `gradient_checkpointing` one layer at a time, and the states between layers.
         """
-        found = self.about
-        layer = 8 * found.hidden_size + 2 * found.intermediate_size
+        backbone = self.about
+        layer = 8 * backbone.hidden_size + 2 * backbone.intermediate_size
         if self.gradient_checkpointing:
-            return (1 + found.num_layers) * found.hidden_size + layer
-        return found.hidden_size + found.num_layers * layer
+            return (1 + backbone.num_layers) * backbone.hidden_size + layer
+        return backbone.hidden_size + backbone.num_layers * layer
 
 
 class Config(BackboneEncoderConfig):
@@ -173,23 +175,25 @@ class Config(BackboneEncoderConfig):
         }
         about = {"model_type": "bert", "vocab_size": 40, "max_position_embeddings": 250, **sizes}
         dense = {"type": "Dense", "in_features": 6, "out_features": 4}
-        made: list[dict[str, Any]] = [
+        backbones: list[dict[str, Any]] = [
             {"config": about},
             {"config": about, "pooling": ["cls"], "heads": [dense, {"type": "Normalize"}]},
         ]
-        others: list[dict[str, Any]] = [
+        settings: list[dict[str, Any]] = [
             {},
             {"lora": {"rank": 2}, "learning_rate_factor": 0.5, "layer_decay": 0.9},
         ]
         return tuple(
-            cls.model_validate({"path": "model", "backbone": {"path": None, **one}, **other})
-            for one, other in zip(made, others, strict=True)
+            cls.model_validate({"path": "model", "backbone": {"path": None, **backbone}, **further})
+            for backbone, further in zip(backbones, settings, strict=True)
         )
 
     @pydantic.model_validator(mode="before")
     @classmethod
     def _complete(cls, values: Any) -> Any:
-        return cls.completed(values) if isinstance(values, dict) else values
+        if isinstance(values, dict):
+            return cls.completed(values)
+        return values
 
     @classmethod
     def completed(cls, values: dict[str, Any]) -> dict[str, Any]:
@@ -198,20 +202,24 @@ class Config(BackboneEncoderConfig):
         Raises:
             ValueError: If the folder does not hold a model that can be trained.
         """
-        path, known = values.get("path"), values.get("backbone")
-        if isinstance(known, dict) and "path" not in known:
+        path = values.get("path")
+        backbone = values.get("backbone")
+        if isinstance(backbone, dict) and "path" not in backbone:
             raise ValueError(
                 "backbone is read from the folder; leave it out, and set max_tokens, pooling or prompts"
             )
-        if not isinstance(path, str) or (
-            known and (known["path"] if isinstance(known, dict) else known.path) in (path, None)
-        ):
+        if not isinstance(path, str):
             return values
+        if backbone:
+            # The folder was read before, or there is none, as where a model is made without weights.
+            read_from = backbone["path"] if isinstance(backbone, dict) else backbone.path
+            if read_from in (path, None):
+                return values
         try:
-            found = read_backbone(path, values.get("revision"))
+            folder_backbone = read_backbone(path, values.get("revision"))
         except RaysentError as error:
             raise ValueError(str(error).removeprefix("encoder.path: ")) from None
-        return {**values, "path": found.path, "backbone": found.model_dump()}
+        return {**values, "path": folder_backbone.path, "backbone": folder_backbone.model_dump()}
 
     @property
     def spoken_kind(self) -> str:
@@ -223,19 +231,23 @@ class Config(BackboneEncoderConfig):
     @property
     def about(self) -> Backbone:
         """The folder's description, with the settings that are not `auto`."""
-        backbone = self.backbone if self.layer is None else self.backbone.shortened(self.layer)
-        last = [{"type": "Normalize"}]
-        others = [head for head in backbone.heads if head["type"] != "Normalize"]
-        own = {
-            "pooling": None if self.pooling == "auto" else [self.pooling],
-            "heads": None if self.normalize == "auto" else others + last * self.normalize,
-            "prompts": None if self.prompts == "auto" else self.prompts,
-            "default_prompt": None if self.prompts == "auto" else "",
-            "max_tokens": self.max_tokens,
-        }
-        return backbone.model_copy(
-            update={name: value for name, value in own.items() if value is not None}
-        )
+        backbone = self.backbone
+        if self.layer is not None:
+            backbone = backbone.shortened(self.layer)
+        overrides: dict[str, Any] = {}
+        if self.pooling != "auto":
+            overrides["pooling"] = [self.pooling]
+        if self.normalize != "auto":
+            other_heads = [head for head in backbone.heads if head["type"] != "Normalize"]
+            if self.normalize:
+                other_heads.append({"type": "Normalize"})
+            overrides["heads"] = other_heads
+        if self.prompts != "auto":
+            overrides["prompts"] = self.prompts
+            overrides["default_prompt"] = ""
+        if self.max_tokens is not None:
+            overrides["max_tokens"] = self.max_tokens
+        return backbone.model_copy(update=overrides)
 
     @property
     def lora_settings(self) -> LoraConfig | None:
@@ -285,12 +297,10 @@ class Encoder(Tower):
             if name.startswith("pooler."):  # read by no module after it
                 parameter.requires_grad_(False)
         if config.gradient_checkpointing:
-            # By its earlier name in earlier versions.
-            getattr(
-                self.model,
-                "activation_checkpointing_enable",
-                self.model.gradient_checkpointing_enable,
-            )()
+            if hasattr(self.model, "activation_checkpointing_enable"):
+                self.model.activation_checkpointing_enable()
+            else:  # its name in earlier versions of transformers
+                self.model.gradient_checkpointing_enable()
 
     def project(self, words: Tensor) -> Tensor:
         """Return the vectors of sub-words [distinct, dim]: each look-up has a gradient as large as their table."""
@@ -308,16 +318,17 @@ class Encoder(Tower):
 
     def tokens(self, packed: Packed) -> Tensor:
         """Return the last state of each word [tokens, hidden]."""
-        projected, spare = self.project(packed.words), packed.num_tokens
-        states, rows = [], []
-        for own, places, mask in self._states(packed, projected):
-            states.append(own.flatten(0, 1))
+        projected = self.project(packed.words)
+        num_tokens = packed.num_tokens
+        states = []
+        rows = []
+        for group_states, places, mask in self._states(packed, projected):
+            states.append(group_states.flatten(0, 1))
             # Padding goes to a last row, which is left out: selecting by the mask would wait for a GPU.
-            rows.append(torch.where(mask.bool(), places, spare).flatten())
+            rows.append(torch.where(mask.bool(), places, num_tokens).flatten())
         values = torch.cat(states)
-        return values.new_zeros(spare + 1, values.shape[1]).index_copy(0, torch.cat(rows), values)[
-            :spare
-        ]
+        rows_and_spare = values.new_zeros(num_tokens + 1, values.shape[1])
+        return rows_and_spare.index_copy(0, torch.cat(rows), values)[:num_tokens]
 
     def token_words(self) -> nn.Parameter:
         """Return the rows of the transformer's vectors of sub-words."""
@@ -325,7 +336,8 @@ class Encoder(Tower):
 
     def _states(self, packed: Packed, projected: Tensor) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
         """Yield last states [rows, time, hidden], places in `sentence_tokens` and mask, by groups, longest first."""
-        device, first = packed.words.device, self._about.first_position
+        device = packed.words.device
+        first = self._about.first_position
         if first is None:
             yield from self._states_of_groups(packed, projected)
         elif not is_gpu(device):
@@ -341,13 +353,13 @@ class Encoder(Tower):
         return self.training and self._config.has_dropout
 
     def _read_words(
-        self, projected: Tensor, words: Tensor, shape: Sequence[int], **given: Any
+        self, projected: Tensor, words: Tensor, shape: Sequence[int], **options: Any
     ) -> Tensor:
         """Return the last states of words, as rows of `projected` [places], in the shape of places."""
         inputs = projected.index_select(0, words).view(*shape, -1)
         drawn = drawing(self.generator) if self._draws else nullcontext()
         with drawn, sdpa_kernel(_ATTENTIONS):
-            return cast("Tensor", self.model(inputs_embeds=inputs, **given).last_hidden_state)
+            return cast("Tensor", self.model(inputs_embeds=inputs, **options).last_hidden_state)
 
     def _states_of_groups(
         self, packed: Packed, projected: Tensor
@@ -359,8 +371,10 @@ class Encoder(Tower):
         cost = of_gpu // self._about.hidden_size**2 if is_large else _CPU_COST
         for places, _, mask, is_full in _laid_out(packed, cost):
             words = packed.sentence_tokens.index_select(0, places.flatten())
-            given = None if is_full else mask
-            states = self._read_words(projected, words, places.shape, attention_mask=given)
+            attention_mask = None
+            if not is_full:
+                attention_mask = mask
+            states = self._read_words(projected, words, places.shape, attention_mask=attention_mask)
             yield states, places, mask
 
     def _states_side_by_side(
@@ -368,41 +382,41 @@ class Encoder(Tower):
     ) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
         """Yield the states of groups without padding, which stand in one row; attention alone keeps sentences apart."""
         places, positions, masks, _ = zip(*_laid_out(packed, 0), strict=True)
-        row, steps = (
-            torch.cat([one.flatten() for one in parts])[None] for parts in (places, positions)
-        )
+        row = torch.cat([part.flatten() for part in places])[None]
+        steps = torch.cat([part.flatten() for part in positions])[None]
         words = packed.sentence_tokens.index_select(0, row.flatten())
-        found = self._read_words(
+        states = self._read_words(
             projected,
             words,
             row.shape,
             attention_mask=row.new_zeros(1, 1, 1, 1),  # no mask is made of this form
             position_ids=steps + first,
-            groups=[tuple(own.shape) for own in places],
+            groups=[tuple(part.shape) for part in places],
         )[0]
-        parts = torch.split(found, [own.numel() for own in places])
-        for part, own, mask in zip(parts, places, masks, strict=True):
-            yield part.view(*own.shape, -1), own, mask
+        parts = torch.split(states, [part_places.numel() for part_places in places])
+        for part, part_places, mask in zip(parts, places, masks, strict=True):
+            yield part.view(*part_places.shape, -1), part_places, mask
 
     def _states_of_row(
         self, packed: Packed, projected: Tensor, first: int
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Return the states of all sentences, which stand in one row and are padded for pooling alone."""
         order = packed.token_order
-        device, num_tokens = packed.words.device, order.num_tokens
+        device = packed.words.device
+        num_tokens = order.num_tokens
         positions = np.arange(num_tokens) - np.repeat(order.of_sentence, order.lengths)
         arrays = {"positions": positions, "starts": np.append(order.of_sentence, num_tokens)}
-        made = to_device_together(arrays, device)
+        tensors = to_device_together(arrays, device)
         [(places, _, mask, _)] = _laid_out(packed, num_tokens * int(order.lengths.max()))
-        found = self._read_words(
+        row_states = self._read_words(
             projected,
             packed.sentence_tokens,
             (1, num_tokens),
             attention_mask=mask.new_zeros(1, 1, 1, 1),  # no mask is made of this form
-            position_ids=made["positions"][None] + first,
-            row=Row(made["starts"].int(), int(order.lengths.max())),
+            position_ids=tensors["positions"][None] + first,
+            row=Row(tensors["starts"].int(), int(order.lengths.max())),
         )[0]
-        states = found.index_select(0, places.flatten()).view(*places.shape, -1)
+        states = row_states.index_select(0, places.flatten()).view(*places.shape, -1)
         return states, places, mask
 
     def compile_layers(self, *, backend: str = "inductor") -> None:
@@ -417,14 +431,16 @@ class Encoder(Tower):
 
     def learning_rate_factors(self) -> dict[str, float]:
         """Return the factor of the learning rate of each parameter."""
-        num_layers, factors = self._about.num_layers, {}
+        num_layers = self._about.num_layers
+        factors = {}
         for name, _ in self.named_parameters():
             layer = _LAYER.search(name) if name.startswith("model.") else None
-            below = (
-                num_layers - int(layer[1]) - 1
-                if layer
-                else num_layers * ("embed" in name or "shared" in name)
-            )
+            if layer:
+                below = num_layers - int(layer[1]) - 1
+            elif "embed" in name or "shared" in name:
+                below = num_layers
+            else:
+                below = 0
             factors[name] = self._config.learning_rate_factor * self._config.layer_decay**below
         return factors
 
@@ -445,9 +461,8 @@ def _laid_out(packed: Packed, cost: int) -> Iterator[tuple[Tensor, Tensor, Tenso
     for first, end in similar_lengths(lengths, group_cost=cost):
         time = np.arange(lengths[first])
         is_token = time < lengths[first:end, None]
-        offsets, mask = (
-            to_device(one, starts.device) for one in (np.where(is_token, time, 0), is_token)
-        )
+        offsets = to_device(np.where(is_token, time, 0), starts.device)
+        mask = to_device(is_token, starts.device)
         yield starts[first:end, None] + offsets, offsets, mask, bool(is_token.all())
 
 
