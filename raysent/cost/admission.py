@@ -25,7 +25,8 @@ from raysent.cost.refusals import Refusal, is_quota, refusal_of
 # How long a type is skipped after the cloud has refused it or its machine has not joined.
 RETRY_S = 300.0
 # How long nothing is launched after the cloud had no time for a request: doubled each time, up to the most.
-BACK_OFF_S, MAX_BACK_OFF_S = 15.0, 240.0
+BACK_OFF_S = 15.0
+MAX_BACK_OFF_S = 240.0
 
 
 @dataclass(frozen=True)
@@ -50,11 +51,9 @@ class MachineType:
 
     def usd(self, seconds: float) -> float:
         """Return the most that `seconds` of a machine cost, its minimum included."""
-        return (
-            max(seconds, MINIMUM_S if self.market != "own" else 0.0)
-            / 3600
-            * self.worst_usd_per_hour
-        )
+        if self.market != "own":
+            seconds = max(seconds, MINIMUM_S)
+        return max(seconds, 0.0) / 3600 * self.worst_usd_per_hour
 
 
 @dataclass
@@ -110,12 +109,13 @@ def spare(
         num_needed: Slots that all trials need, those included that have none at the moment.
         may_move: Whether trials may move to slots of other machines; else only machines without any are returned.
     """
-    left, found = sum(slots.values()), []
+    num_left = sum(slots.values())
+    spare_machines = []
     for name in sorted(slots, key=lambda name: taken[name]):
-        if left - slots[name] >= max(1, num_needed) and (may_move or not taken[name]):
-            left -= slots[name]
-            found.append(name)
-    return found
+        if num_left - slots[name] >= max(1, num_needed) and (may_move or not taken[name]):
+            num_left -= slots[name]
+            spare_machines.append(name)
+    return spare_machines
 
 
 class Admission:
@@ -144,11 +144,16 @@ class Admission:
             head_usd: The most that the head costs if the sweep dies, beyond what stopping it costs.
         """
         self.types = {kind.name: kind for kind in types}
-        self._budget, self._boot_s, self._retry_s = budget, boot_s, retry_s
-        self._alone_s, self._head_usd = alone_s, head_usd
+        self._budget = budget
+        self._boot_s = boot_s
+        self._retry_s = retry_s
+        self._alone_s = alone_s
+        self._head_usd = head_usd
         self._not_joined: Mapping[str, int] = {}
         self._max_machines = max_machines
-        self._wait_s, self._wait_until_s, self._waits_since_s = 0.0, 0.0, 0.0
+        self._wait_s = 0.0
+        self._wait_until_s = 0.0
+        self._waits_since_s = 0.0
         self._wait_reason = ""
         self._counts = {name: _Counts() for name in self.types}
 
@@ -208,13 +213,16 @@ class Admission:
         refusal = refusal or refusal_of(reason)
         if refusal == "again":
             self._wait_s = min(MAX_BACK_OFF_S, 2 * self._wait_s or BACK_OFF_S)
-            self._wait_until_s, self._waits_since_s = now_s + self._wait_s, now_s
+            self._wait_until_s = now_s + self._wait_s
+            self._waits_since_s = now_s
             self._wait_reason = f"{name}: {reason}"
             return
         if refusal == "never":
             counts.never = reason
             counts.quota = None
-        counts.skip_until_s, counts.refused_s, counts.reason = now_s + self._retry_s, now_s, reason
+        counts.skip_until_s = now_s + self._retry_s
+        counts.refused_s = now_s
+        counts.reason = reason
 
     def stuck(self, running: Mapping[str, int]) -> str:
         """Return why no machine will ever be launched although none is running; empty while one may be.
@@ -248,13 +256,14 @@ class Admission:
             running: Type -> machines that are billed now.
             num_slots: Tasks at the same time.
         """
-        targets, left = dict(self.withdraw().targets), num_slots
+        targets = dict(self.withdraw().targets)
+        slots_left = num_slots
         for kind in sorted(
             self.types.values(), key=lambda kind: kind.worst_usd_per_hour / kind.num_slots
         ):
-            needed = -(-max(0, left) // kind.num_slots)
+            needed = -(-max(0, slots_left) // kind.num_slots)
             targets[kind.name] = min(running.get(kind.name, 0), needed)
-            left -= targets[kind.name] * kind.num_slots
+            slots_left -= targets[kind.name] * kind.num_slots
         return Plan(targets, self._launches())
 
     def plan(

@@ -25,7 +25,8 @@ OnBudget = Literal["stop", "finish-rung"]
 
 # The bill for training exceeds its part of the budget by at most the larger of this fraction of the budget and this
 # time of the machines that are held. `cost/config.py` says what the time covers.
-BOUND_SHARE, BOUND_S = 0.02, 600.0
+BOUND_SHARE = 0.02
+BOUND_S = 600.0
 # The head terminates this long after the last poll of a sweep, unless 'raysent cluster up --keep' renews its lease.
 LEASE_S = 3600.0
 # A head has this lease from its start, so that it ends if its launch is never finished.
@@ -41,7 +42,8 @@ WATCH_S = 25.0
 # The longest that stopping a machine is expected to take, from the order to the last billed second.
 SLOW_STOP_S = 600.0
 # A permit is valid for this many polls of its sweep, and at least this long.
-PERMIT_POLLS, MIN_PERMIT_S = 2, 30.0
+PERMIT_POLLS = 2
+MIN_PERMIT_S = 30.0
 
 # Ray and the processes of the first trials start in about this time, of which no trial gets a share.
 START_S = 30.0
@@ -148,14 +150,16 @@ class Budget:
             return self
         # Training stops at a limit on time, not the time of stopping machines before it.
         ends_s = self.time_s + self.window_s
-        return replace(
-            self, deadline_s=ends_s if self.deadline_s is None else min(ends_s, self.deadline_s)
-        )
+        if self.deadline_s is not None:
+            ends_s = min(ends_s, self.deadline_s)
+        return replace(self, deadline_s=ends_s)
 
     @property
     def training_usd(self) -> float:
         """Dollars for training: the budget without the reserve."""
-        return math.inf if self.limit_usd is None else self.limit_usd * (1 - self.reserve)
+        if self.limit_usd is None:
+            return math.inf
+        return self.limit_usd * (1 - self.reserve)
 
     def bound_usd(self, held_usd_per_hour: float) -> float:
         """Return by how much the bill for training may exceed its part of the budget, whatever ends or stops slowly.
@@ -200,20 +204,23 @@ class Budget:
         """
         if self.limit_usd is None:
             return False
-        most_usd = self.limit_usd * (1 - self.reserve / 2) if leaves_rest else self.limit_usd
+        most_usd = self.limit_usd
+        if leaves_rest:
+            most_usd *= 1 - self.reserve / 2
         return funds.spent_usd + funds.hourly_usd * seconds / 3600 > most_usd
 
     def seconds_left(self, funds: Funds) -> float:
         """Return for how many seconds no refusal is possible, whatever prices do. No check is needed before that."""
-        left = math.inf
+        seconds = math.inf
         if self.limit_usd is not None:
             room = self.training_usd - funds.spent_usd - funds.commitment_usd
-            left = math.inf if funds.hourly_usd <= 0 and room >= 0 else 0.0
             if funds.hourly_usd > 0:
-                left = max(0.0, room / funds.hourly_usd * 3600)
+                seconds = max(0.0, room / funds.hourly_usd * 3600)
+            elif room < 0:
+                seconds = 0.0
         if self.deadline_s is not None:
-            left = min(left, max(0.0, self.deadline_s - self.window_s - funds.elapsed_s))
-        return left
+            seconds = min(seconds, max(0.0, self.deadline_s - self.window_s - funds.elapsed_s))
+        return seconds
 
     def clock_limits(self) -> dict[str, float]:
         """Return the seconds on the clock in which trials train, by the limits that are set: `time`, `deadline`."""

@@ -38,8 +38,8 @@ def parse_money(value: str | float) -> float:
     Raises:
         ConfigError: If the value is not an amount above 0.
     """
-    found = _MONEY.fullmatch(str(value).strip())
-    dollars = float(found["number"]) if found else math.nan
+    match = _MONEY.fullmatch(str(value).strip())
+    dollars = float(match["number"]) if match else math.nan
     if not dollars > 0:
         raise ConfigError(
             f"an amount must look like 40usd or 0.50usd and be above 0; given '{value}'"

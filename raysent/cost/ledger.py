@@ -23,7 +23,8 @@ from raysent.cost.prices import FREE_IF_INTERRUPTED_S, Price
 
 # How `why` starts for an interrupted spot machine, and for a machine that a killed driver left open. Ledgers on disk
 # contain these texts.
-INTERRUPTED, ASSUMED = "taken back", "not closed"
+INTERRUPTED = "taken back"
+ASSUMED = "not closed"
 # Lines store seconds with three digits.
 _ROUNDING_S = 0.002
 
@@ -98,10 +99,12 @@ class Ledger:
         self._charged = {node: (charge.seconds, charge.usd) for node, charge in charges.items()}
         self._closed = charges.keys() - self._left_open.keys()
         self.spent_usd = sum(usd for _, usd in self._charged.values())
-        for node, entry in {} if is_listed else self._left_open.items():
+        # A cloud's list will say how long these machines ran; without one the worst is assumed.
+        unseen = {} if is_listed else self._left_open
+        for node, entry in unseen.items():
             price = _assumed_price(entry)
-            why = f"{ASSUMED} by a killed driver: assumed to have run on for as long as stopping takes"
-            self._line(node, price, (window_s, price.usd(window_s)), is_open=False, why=why)
+            reason = f"{ASSUMED} by a killed driver: assumed to have run on for as long as stopping takes"
+            self._line(node, price, (window_s, price.usd(window_s)), is_open=False, why=reason)
 
     @property
     def usd_per_hour(self) -> float:
@@ -141,9 +144,10 @@ class Ledger:
             machine: Its time.
         """
         seconds, usd = self._charged.get(node, (0.0, 0.0))
-        total_s = (
-            machine.seconds if machine.is_end_known or not seconds else seconds + self._window_s
-        )
+        if machine.is_end_known or not seconds:
+            total_s = machine.seconds
+        else:
+            total_s = seconds + self._window_s
         is_closed = node in self._closed and (
             total_s <= seconds + _ROUNDING_S or not machine.is_end_known
         )
@@ -152,12 +156,10 @@ class Ledger:
             return  # charged until its end
         missing_s = _rounded(max(0.0, max(total_s, price.minimum_s) - seconds))
         if missing_s > _ROUNDING_S:
-            why = (
-                ""
-                if machine.is_end_known
-                else f"{ASSUMED} when it was last seen: assumed to have run on"
-            )
-            self._line(node, price, (missing_s, price.usd(missing_s)), is_open=True, why=why)
+            reason = ""
+            if not machine.is_end_known:
+                reason = f"{ASSUMED} when it was last seen: assumed to have run on"
+            self._line(node, price, (missing_s, price.usd(missing_s)), is_open=True, why=reason)
             usd += price.usd(missing_s)
         self.nodes[node] = _Node(price, 0.0, 0.0, usd)
         if not machine.is_open:
@@ -165,11 +167,11 @@ class Ledger:
 
     def unlisted(self, listed: Collection[str]) -> dict[str, Price]:
         """Return the machines without a closing line that the cloud's list lacks, and the price of each."""
-        found = {node: held.price for node, held in self.nodes.items() if node not in listed}
+        prices = {node: machine.price for node, machine in self.nodes.items() if node not in listed}
         for node, entry in self._left_open.items():
-            if node not in listed and node not in self._closed and node not in found:
-                found[node] = _assumed_price(entry)
-        return found
+            if node not in listed and node not in self._closed and node not in prices:
+                prices[node] = _assumed_price(entry)
+        return prices
 
     def drop(self, node: str, *, seconds: float = math.inf, is_interrupted: bool = False) -> None:
         """Write the last line of a machine, with its refund; `seconds` is its time since its launch."""
@@ -177,18 +179,14 @@ class Ledger:
         is_free = (
             is_interrupted and ended.price.market == "spot" and seconds < FREE_IF_INTERRUPTED_S
         )
-        attached_usd = (
-            self._charged[node][0] / 3600 * ended.price.attached_usd_per_hour
-        )  # disks are never free
-        refund_usd = min(0.0, attached_usd - ended.usd) if is_free else 0.0
-        why = (
-            ""
-            if not is_interrupted
-            else f"{INTERRUPTED} in its first hour: free"
-            if is_free
-            else INTERRUPTED
-        )
-        self._line(node, ended.price, (0.0, refund_usd), is_open=False, why=why)
+        refund_usd = 0.0
+        reason = INTERRUPTED if is_interrupted else ""
+        if is_free:
+            reason = f"{INTERRUPTED} in its first hour: free"
+            # The machine is free, and its disk never is.
+            attached_usd = self._charged[node][0] / 3600 * ended.price.attached_usd_per_hour
+            refund_usd = min(0.0, attached_usd - ended.usd)
+        self._line(node, ended.price, (0.0, refund_usd), is_open=False, why=reason)
 
     def record_trial(
         self,
@@ -246,30 +244,27 @@ class Ledger:
     ) -> None:
         """Write a machine's line, then count it. `amount` is seconds and dollars."""
         seconds, usd = amount
-        self._write(
-            {
-                "entry": "node",
-                "node": node,
-                "instance_type": price.instance_type,
-                "market": price.market,
-                "source": price.source,
-                "seconds": round(seconds, 3),
-                "usd_per_hour": price.usd_per_hour,
-                "worst_usd_per_hour": price.worst_usd_per_hour,
-                **(
-                    {"attached_usd_per_hour": price.attached_usd_per_hour}
-                    if price.attached_usd_per_hour
-                    else {}
-                ),
-                "usd": usd,
-                "is_open": is_open,
-                "why": why,
-            }
-        )
+        line: Entry = {
+            "entry": "node",
+            "node": node,
+            "instance_type": price.instance_type,
+            "market": price.market,
+            "source": price.source,
+            "seconds": round(seconds, 3),
+            "usd_per_hour": price.usd_per_hour,
+            "worst_usd_per_hour": price.worst_usd_per_hour,
+        }
+        if price.attached_usd_per_hour:
+            line["attached_usd_per_hour"] = price.attached_usd_per_hour
+        line.update(usd=usd, is_open=is_open, why=why)
+        self._write(line)
         self._count(node, round(seconds, 3), usd, is_open=is_open)
 
     def _count(self, node: str, seconds: float, usd: float, *, is_open: bool) -> None:
-        (self._closed.discard if is_open else self._closed.add)(node)
+        if is_open:
+            self._closed.discard(node)
+        else:
+            self._closed.add(node)
         before_s, before_usd = self._charged.get(node, (0.0, 0.0))
         self._charged[node] = before_s + seconds, before_usd + usd
         self.spent_usd += usd
@@ -381,14 +376,14 @@ def bad_entry(entries: Sequence[Entry]) -> tuple[int, str] | None:
     its first hour: it closes the machine and is what the machine was charged.
     """
     machines = OpenMachines()
-    for place, entry in enumerate(entries):
+    for number, entry in enumerate(entries):
         reason = _bad_amount(entry)
         if not reason and entry["entry"] == NODE:
             reason = _bad_node(entry, machines)
         elif not reason and entry["entry"] == ALL:
             reason = machines.problem(entry)
         if reason:
-            return place, reason
+            return number, reason
         machines.add(entry)
     return None
 
@@ -422,7 +417,8 @@ def _bad_amount(entry: Any) -> str:
 
 
 def _bad_node(entry: Entry, machines: OpenMachines) -> str:
-    node, usd = entry["node"], entry["usd"]
+    node = entry["node"]
+    usd = entry["usd"]
     attached = entry.get("attached_usd_per_hour", 0.0)
     if (
         isinstance(attached, bool)
@@ -474,12 +470,12 @@ def bill_values(entries: Sequence[Entry]) -> dict[str, Any]:
     trials: dict[str, dict[str, Any]] = {}
     for entry in entries:
         if entry["entry"] == "trial":
-            one = trials.setdefault(
+            trial_sums = trials.setdefault(
                 entry["trial"], {"rung": 0, "seconds": 0.0, "usd": 0.0, "steps": 0}
             )
-            one["rung"] = max(one["rung"], entry["rung"])
+            trial_sums["rung"] = max(trial_sums["rung"], entry["rung"])
             for name in ("seconds", "usd", "steps"):
-                one[name] = round(one[name] + entry[name], 6)
+                trial_sums[name] = round(trial_sums[name] + entry[name], 6)
     sums = {
         "spent_usd": bill.usd,
         "machine_hours": bill.machine_s / 3600,

@@ -18,7 +18,8 @@ from typing import Any
 
 Entry = dict[str, Any]
 
-NODE, ALL = "node", "all"
+NODE = "node"
+ALL = "all"
 # What must be as in a machine's last own entry. The source of a price may be newer.
 _PRICE = ("instance_type", "market", "usd_per_hour", "worst_usd_per_hour", "attached_usd_per_hour")
 # Fewer machines have an entry each.
@@ -153,7 +154,7 @@ def merged(entries: Sequence[Entry], machines: OpenMachines) -> list[Entry]:
     if len(group) < max(_LEAST, len(but)):
         return list(entries)
     num, usd, on_demand_usd = machines.sums(seconds, but)
-    one: Entry = {
+    merged: Entry = {
         "entry": ALL,
         "seconds": seconds,
         "num": num,
@@ -163,9 +164,9 @@ def merged(entries: Sequence[Entry], machines: OpenMachines) -> list[Entry]:
     }
     first = next(iter(group.values()))
     if "time" in first:
-        one["time"] = first["time"]
+        merged["time"] = first["time"]
     return [
-        one,
+        merged,
         *(entry for entry in entries if entry.get("node") not in group or _is_trial(entry)),
     ]
 

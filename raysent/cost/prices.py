@@ -22,7 +22,8 @@ from typing import Any, Literal
 from raysent.cost.config import CostConfig
 from raysent.errors import ConfigError, did_you_mean
 
-TYPE_LABEL, MARKET_LABEL = "instance-type", "market"
+TYPE_LABEL = "instance-type"
+MARKET_LABEL = "market"
 # The source of prices that a search space lists by type.
 MACHINES = "cost.machines"
 # What no bill of raysent contains.
@@ -105,19 +106,20 @@ class Prices:
         machines = self._config.machines
         if not machines:
             return own_price(self._config.usd_per_hour)
-        name = max(machines, key=lambda one: machines[one])
+        name = max(machines, key=machines.__getitem__)
         return replace(self._by_market(name, "on-demand"), instance_type=name)
 
     def of(self, labels: Mapping[str, str]) -> Price:
         """Return what a node with these labels costs now."""
-        machines, name = self._config.machines, labels.get(TYPE_LABEL, "")
+        machines = self._config.machines
+        name = labels.get(TYPE_LABEL, "")
         if not machines:
             return own_price(self._config.usd_per_hour)
         if name not in machines:
-            what = f"type '{name}' has no known price" if name else "its type is not known"
+            problem = f"type '{name}' has no known price" if name else "its type is not known"
             most = self.most_expensive
             return replace(
-                most, source=f"{what}; counted as {most.instance_type}, the most expensive"
+                most, source=f"{problem}; counted as {most.instance_type}, the most expensive"
             )
         return replace(self._by_market(name, labels.get(MARKET_LABEL, "")), instance_type=name)
 
@@ -127,8 +129,12 @@ class Prices:
             return own_price(usd)
         price = on_demand_price(usd, source=MACHINES)
         if market == "spot":
-            found = self._spot(name)
-            price = spot_price(found and found[0], price, source=found[1] if found else "")
+            spot_usd = None
+            source = ""
+            current = self._spot(name)
+            if current is not None:
+                spot_usd, source = current
+            price = spot_price(spot_usd, price, source=source)
         return with_attached(price, self._config.attached)
 
 
@@ -169,17 +175,17 @@ class PriceList:
         Raises:
             ConfigError: If the list has no such price.
         """
-        known = self.regions.get(region)
-        if known is None:
+        usd_of_types = self.regions.get(region)
+        if usd_of_types is None:
             raise ConfigError(
                 f"{region}: no list prices of this region are known{did_you_mean(region, self.regions)}"
             )
-        if instance_type not in known:
-            nearest = did_you_mean(instance_type, known)
+        if instance_type not in usd_of_types:
+            nearest = did_you_mean(instance_type, usd_of_types)
             raise ConfigError(
                 f"{instance_type}: no list price in {region} is known; set cost.usd_per_hour{nearest}"
             )
-        return on_demand_price(known[instance_type], source=f"list price of {self.as_of}")
+        return on_demand_price(usd_of_types[instance_type], source=f"list price of {self.as_of}")
 
 
 def price_list() -> PriceList:

@@ -62,13 +62,14 @@ class MlflowRuns:
     def __init__(self, space: SearchSpace, config: Settings, *, folder: Path) -> None:
         if find_spec("mlflow") is None:
             raise ConfigError("mlflow needs the package mlflow-skinny; install raysent[mlflow]")
-        self._space, self._folder = space, folder
-        file = (
-            str(folder / _DEFAULT_FILE).replace("%", "%25").replace("?", "%3F")
-        )  # as SQLAlchemy reads an address
+        self._space = space
+        self._folder = folder
+        # As SQLAlchemy reads an address.
+        file = str(folder / _DEFAULT_FILE).replace("%", "%25").replace("?", "%3F")
         self._uri = config.uri or f"sqlite:///{file}"
         self._title = sweep_title(space, folder)
-        self._experiment, self._experiment_id = config.experiment or self._title, ""
+        self._experiment = config.experiment or self._title
+        self._experiment_id = ""
         self._trials = FollowedTrials(folder)
         # Name of a trial, of a baseline or of the sweep -> run; and the trials whose runs have ended.
         self._runs: dict[str, str] = {}
@@ -76,7 +77,8 @@ class MlflowRuns:
 
     def on_event(self, event: Event) -> None:
         """Write a trial's parameters, a report or its end; the sweep's state; the scores of the evaluation."""
-        kind, trial = event["event"], self._trials.apply(event)
+        kind = event["event"]
+        trial = self._trials.apply(event)
         if kind == EVALUATED:
             self._write_scores(event)
         elif kind == "session":
@@ -115,21 +117,21 @@ class MlflowRuns:
             self._client.set_tag(sweep, f"raysent.{name}", value)
         for name, scores in event["scores"].items():
             is_new = name != "ensemble" and name not in self._runs
-            run = (
-                sweep
-                if name == "ensemble"
-                else self._run_of(name, {"raysent.kind": "baseline"}, event)
-            )
+            if name == "ensemble":
+                run = sweep
+            else:
+                run = self._run_of(name, {"raysent.kind": "baseline"}, event)
             self._log(run, flat_scores(scores), event)
             if is_new:
                 self._end(run, "FINISHED", event)
 
     def _log(self, run: str, values: Mapping[str, float], event: Event, *, step: int = 0) -> None:
-        metric, time = import_module("mlflow.entities").Metric, int(1000 * event["time"])
-        given = [
+        metric = import_module("mlflow.entities").Metric
+        time = int(1000 * event["time"])
+        metrics = [
             metric(_REFUSED.sub("_", name), value, time, step) for name, value in values.items()
         ]
-        self._client.log_batch(run, metrics=given)
+        self._client.log_batch(run, metrics=metrics)
 
     def _end(self, run: str, status: str, event: Event) -> None:
         self._client.set_terminated(run, status=status, end_time=int(1000 * event["time"]))
@@ -155,32 +157,34 @@ class MlflowRuns:
             tags["raysent.sweep"] = self._trials.sweep_key
             if name != self._title:
                 tags["mlflow.parentRunId"] = self._run_of_sweep(event)
-            suggested = self._trials.suggested(name)
-            time = int(1000 * (event["time"] if suggested is None else suggested))
-            made = client.create_run(self._experiment_id, start_time=time, tags=tags, run_name=name)
-            self._runs[name] = made.info.run_id
+            started = self._trials.suggested(name)
+            if started is None:
+                started = event["time"]
+            time = int(1000 * started)
+            created = client.create_run(
+                self._experiment_id, start_time=time, tags=tags, run_name=name
+            )
+            self._runs[name] = created.info.run_id
             parameter = import_module("mlflow.entities").Param
-            given = [
+            parameters = [
                 parameter(_REFUSED.sub("_", key), str(value))
                 for key, value in (params or {}).items()
             ]
-            client.log_batch(self._runs[name], params=given)
+            client.log_batch(self._runs[name], params=parameters)
         return self._runs[name]
 
     @cached_property
     def _client(self) -> Any:
-        os.environ.setdefault(
-            "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true"
-        )  # what is printed there is raysent's
+        # What is printed to standard output is raysent's.
+        os.environ.setdefault("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true")
         client = import_module("mlflow").MlflowClient(tracking_uri=self._uri)
-        known = client.get_experiment_by_name(self._experiment)
-        made = (
-            known.experiment_id
-            if known
-            else client.create_experiment(self._experiment, tags=dict(_TAGS))
-        )
-        self._experiment_id = made
-        for run in client.search_runs([made], max_results=_MAX_RUNS):
+        experiment = client.get_experiment_by_name(self._experiment)
+        if experiment:
+            experiment_id = experiment.experiment_id
+        else:
+            experiment_id = client.create_experiment(self._experiment, tags=dict(_TAGS))
+        self._experiment_id = experiment_id
+        for run in client.search_runs([experiment_id], max_results=_MAX_RUNS):
             if run.data.tags.get("raysent.sweep") == self._trials.sweep_key:
                 self._runs[run.info.run_name] = run.info.run_id
                 if run.info.status in _STATUS.values():

@@ -67,9 +67,9 @@ class MtebModel:
         """
         _check_installed("MtebModel")
         self.encoder = load(model) if isinstance(model, str | Path) else model
-        shown = name or (
-            Path(self.encoder.source).name if self.encoder.source else type(self.encoder).__name__
-        )
+        if not name and self.encoder.source:
+            name = Path(self.encoder.source).name
+        shown = name or type(self.encoder).__name__
         meta = import_module("mteb.models").ModelMeta
         about = {
             "name": f"raysent/{shown.replace(':', '-')}",
@@ -81,12 +81,14 @@ class MtebModel:
     def encode(self, inputs: Iterable[Mapping[str, Any]], **kwargs: Any) -> Float32:
         """Return the vectors of batches of texts, float32 [texts, dim], with the prompt of queries or documents."""
         kind = str(getattr(kwargs.get("prompt_type"), "value", kwargs.get("prompt_type")))
-        encode = {"query": self.encoder.encode_query, "document": self.encoder.encode_document}.get(
-            kind
-        )
-        vectors: Float32 = (encode or self.encoder.encode)(
-            [text for batch in inputs for text in batch["text"]]
-        )
+        texts = [text for batch in inputs for text in batch["text"]]
+        vectors: Float32
+        if kind == "query":
+            vectors = self.encoder.encode_query(texts)
+        elif kind == "document":
+            vectors = self.encoder.encode_document(texts)
+        else:
+            vectors = self.encoder.encode(texts)
         return vectors
 
     def similarity(self, a: npt.ArrayLike, b: npt.ArrayLike) -> Tensor:
@@ -126,23 +128,25 @@ def evaluate_on_mteb(
     scores = []
     for number, member in enumerate(members):
         encoder = member.encoder
-        for place, (task, is_published) in enumerate(tasks):
+        for task_number, (task, is_published) in enumerate(tasks):
             if progress is not None:
                 progress(
                     f"{member.name}: {task.metadata.name}",
-                    number * len(tasks) + place,
+                    number * len(tasks) + task_number,
                     len(members) * len(tasks),
                 )
-            folder, key = record_folder(output / member.folder, MTEB), _key(member, task)
-            found = None
+            folder = record_folder(output / member.folder, MTEB)
+            key = _key(member, task)
+            score = None
             if is_published:
                 with contextlib.suppress(ArtifactError):  # a damaged one is computed again
-                    found = read_score(folder, task.metadata.name, MtebScore, key=key)
-            if found is None:
-                encoder = load(member.path) if encoder is None else encoder
-                found = _score(member, encoder, task, cache=output / MTEB)
-                write_score(folder, found, key=key)
-            scores.append(found)
+                    score = read_score(folder, task.metadata.name, MtebScore, key=key)
+            if score is None:
+                if encoder is None:
+                    encoder = load(member.path)
+                score = _score(member, encoder, task, cache=output / MTEB)
+                write_score(folder, score, key=key)
+            scores.append(score)
     return scores
 
 
@@ -152,21 +156,21 @@ def find_mteb_tasks(names: Sequence[str | Any]) -> list[tuple[Any, bool]]:
     Raises:
         ConfigError: If there is no task of a name, or a file defines none.
     """
-    found: list[tuple[Any, bool]] = []
+    tasks: list[tuple[Any, bool]] = []
     for name in names:
         if not isinstance(name, str):
-            found.append((name, False))
+            tasks.append((name, False))
         elif name.endswith(".py"):
-            found += [(task, False) for task in _own_tasks(Path(name))]
+            tasks += [(task, False) for task in _own_tasks(Path(name))]
         else:
-            found.append((_published_task(name), True))
-    return found
+            tasks.append((_published_task(name), True))
+    return tasks
 
 
 def _published_task(name: str) -> Any:
-    known = import_module("mteb.get_tasks")
+    library = import_module("mteb.get_tasks")
     try:
-        return known.get_task(name)
+        return library.get_task(name)
     except KeyError:
         names = [
             task.metadata.name for task in import_module("mteb").get_tasks(exclude_superseded=False)
@@ -188,14 +192,14 @@ def _own_tasks(path: Path) -> list[Any]:
     kinds = [
         kind for kind in vars(module).values() if isinstance(kind, type) and issubclass(kind, base)
     ]
-    own = [
+    task_classes = [
         kind for kind in kinds if kind.__module__ == module.__name__ and "metadata" in vars(kind)
     ]
-    if not own:
+    if not task_classes:
         raise ConfigError(
             f"mteb {path}: must define a task; no class of mteb.AbsTask with `metadata` found"
         )
-    return [kind() for kind in own]
+    return [kind() for kind in task_classes]
 
 
 def _key(member: Member, task: Any) -> str:
@@ -223,7 +227,7 @@ def _score(member: Member, encoder: SentenceEncoder, task: Any, *, cache: Path) 
     }
     [result] = library.evaluate(model, task, show_progress_bar=False, **options).task_results
     by_split = {
-        split: {str(one["hf_subset"]): 100 * float(one["main_score"]) for one in subsets}
+        split: {str(subset["hf_subset"]): 100 * float(subset["main_score"]) for subset in subsets}
         for split, subsets in result.scores.items()
     }
     return MtebScore(

@@ -48,13 +48,17 @@ class TensorBoard:
                 "tensorboard needs the package tensorboardX; pip install tensorboardX"
             )
         self._metric = space.metric
-        self._folder = folder / TENSORBOARD_FOLDER if config.folder is None else Path(config.folder)
+        if config.folder is None:
+            self._folder = folder / TENSORBOARD_FOLDER
+        else:
+            self._folder = Path(config.folder)
         self._trials = FollowedTrials(folder)
         self._writers: dict[str, Any] = {}
 
     def on_event(self, event: Event) -> None:
         """Write a report, the end of a trial, or the scores of the evaluation."""
-        kind, trial = event["event"], self._trials.apply(event)
+        kind = event["event"]
+        trial = self._trials.apply(event)
         if kind == EVALUATED:
             self._write_scores(event)
         elif trial is not None and kind == "report":
@@ -72,9 +76,10 @@ class TensorBoard:
 
     def _write_report(self, trial: Trial, event: Event) -> None:
         if trial.name not in self._writers:
-            self._writers[trial.name] = writer = self._open(
-                trial.name, step=trial.index if trial.index > 1 else 0
-            )
+            # A trial that is followed from a later report on keeps what an earlier process wrote.
+            step = trial.index if trial.index > 1 else 0
+            writer = self._open(trial.name, step=step)
+            self._writers[trial.name] = writer
             for summary in _hparams(dict(trial.params), {self._metric: None})[:2]:
                 writer.file_writer.add_summary(summary)
             writer.add_text(
@@ -94,8 +99,9 @@ class TensorBoard:
             )
             for metric, value in flat_scores(scores).items():
                 writer.add_scalar(metric, value, 0, walltime=event["time"])
-            for fact, text in facts_of(event).items() if name == "ensemble" else ():
-                writer.add_text(fact, text, 0, walltime=event["time"])
+            if name == "ensemble":
+                for fact, text in facts_of(event).items():
+                    writer.add_text(fact, text, 0, walltime=event["time"])
             writer.close()
 
     def _open(self, run: str, *, step: int | None = None) -> Any:

@@ -51,14 +51,17 @@ class WandbRuns:
     def __init__(self, space: SearchSpace, config: Settings, *, folder: Path) -> None:
         if find_spec("wandb") is None:
             raise ConfigError("wandb needs the package wandb; install raysent[wandb]")
-        self._folder, self._group = folder, sweep_title(space, folder)
-        self._project, self._entity = config.project or space.name, config.entity
+        self._folder = folder
+        self._group = sweep_title(space, folder)
+        self._project = config.project or space.name
+        self._entity = config.entity
         self._trials = FollowedTrials(folder)
         self._runs: dict[str, Any] = {}
 
     def on_event(self, event: Event) -> None:
         """Write a report, the end of a trial, or the scores of the evaluation."""
-        kind, trial = event["event"], self._trials.apply(event)
+        kind = event["event"]
+        trial = self._trials.apply(event)
         if kind == EVALUATED:
             self._write_scores(event)
         elif trial is not None and kind in ("report", "ended"):
@@ -98,13 +101,17 @@ class WandbRuns:
                 config=facts if is_ensemble else {},
             )
             run.summary.update(flat_scores(scores))
-            for member in members if is_ensemble else ():
-                own = flat_scores(event["scores"][member])
-                run.summary.update(
-                    {f"members/{member}/{metric}": value for metric, value in own.items()}
-                )
-            if is_ensemble and event.get("summary"):
-                run.summary["summary"] = event["summary"]
+            if is_ensemble:
+                for member in members:
+                    member_scores = flat_scores(event["scores"][member])
+                    run.summary.update(
+                        {
+                            f"members/{member}/{metric}": member_scores[metric]
+                            for metric in member_scores
+                        }
+                    )
+                if event.get("summary"):
+                    run.summary["summary"] = event["summary"]
             run.finish()
 
     def _run_of(self, trial: Trial) -> Any:

@@ -90,7 +90,9 @@ _PAGE_HEADERS = {
 # Upper bounds of the buckets of the histogram of durations, in seconds.
 _BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 # Characters of a text for each token that the model reads, and at least.
-_CHARACTERS, _LEAST_CHARACTERS, _TOKENS = 64, 8192, 512
+_CHARACTERS = 64
+_LEAST_CHARACTERS = 8192
+_TOKENS = 512
 # Characters of a request's texts above which a thread of its own looks for blank ones.
 _MOST_CHARACTERS_HERE = 64 << 10
 # The kind of requests for vectors in the queue; a task's name is that of predictions.
@@ -118,11 +120,10 @@ def application(
         Route("/v1/embeddings", service.embeddings, methods=["POST"]),
         Route("/v1/search", service.search, methods=["POST"]),
         Route("/v1/predict", service.predict, methods=["POST"]),
-        Route(
-            "/v1/predict/{task:path}", partial(service.predict), methods=["POST"]
-        ),  # counted by itself
+        # Another object than the one above, so that its requests are counted by themselves.
+        Route("/v1/predict/{task:path}", partial(service.predict), methods=["POST"]),
     ]
-    made = Starlette(
+    server = Starlette(
         routes=routes,
         middleware=[
             Middleware(
@@ -137,8 +138,8 @@ def application(
             Exception: _failed,
         },
     )
-    made.router.redirect_slashes = False
-    return made
+    server.router.redirect_slashes = False
+    return server
 
 
 async def _file(name: str, _: Request) -> Response:
@@ -167,19 +168,23 @@ async def _failed(_: Request, error: Exception) -> Response:
 
 async def _refused(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    path, headers = f"{request.url.path:.100}", error.headers or {}
-    own = {
+    path = f"{request.url.path:.100}"
+    headers = error.headers or {}
+    own_messages = {
         "Not Found": f"{path}: no such address; /docs lists all",
         "Method Not Allowed": f"{path}: must be asked by {headers.get('Allow')}; given {request.method}",
     }
-    return error_answer(error.status_code, own.get(error.detail, error.detail), headers)
+    return error_answer(error.status_code, own_messages.get(error.detail, error.detail), headers)
 
 
 class _Guard:
     """Refuses requests that may not be asked before anything reads or counts them; counts the others by route."""
 
     def __init__(self, app: ASGIApp, *, service: _Service, paths: Mapping[Any, str]) -> None:
-        self._app, self._service, self._config, self._paths = app, service, service.config, paths
+        self._app = app
+        self._service = service
+        self._config = service.config
+        self._paths = paths
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -189,7 +194,8 @@ class _Guard:
         if refused is not None:
             await refused(scope, receive, send)
             return
-        start, status = time.perf_counter(), 500
+        start = time.perf_counter()
+        status = 500
 
         async def note_status(message: Message) -> None:
             nonlocal status
@@ -204,28 +210,33 @@ class _Guard:
             self._service.seconds.observe(time.perf_counter() - start)
 
     def _refusal(self, headers: Headers, path: str) -> Response | None:
-        token, host, origin = self._config.token, headers.get("host", ""), headers.get("origin")
+        token = self._config.token
+        host = headers.get("host", "")
+        origin = headers.get("origin")
         if token is not None:
-            kind, _, given = headers.get("authorization", "").partition(" ")
+            kind, _, sent_token = headers.get("authorization", "").partition(" ")
             is_right = (
-                hmac.compare_digest(given.strip().encode("latin-1"), token.encode())
+                hmac.compare_digest(sent_token.strip().encode("latin-1"), token.encode())
                 and kind.lower() == "bearer"
             )
             if path not in _OPEN and not is_right:
                 return error_answer(401, "Authorization: must be 'Bearer' and the server's token")
         elif _host_name(host) not in self._config.hosts:
-            known = ", ".join(self._config.hosts)
+            host_names = ", ".join(self._config.hosts)
             return error_answer(
                 403,
-                f"Host: must be one of {known} for a server without a token; given '{host:.100}'",
+                f"Host: must be one of {host_names} for a server without a token; given '{host:.100}'",
             )
         elif origin is not None and origin.partition("://")[2] != host:
             return error_answer(
                 403, f"Origin: must be this server's own page; given '{origin:.100}'"
             )
-        length, limit = headers.get("content-length", ""), self._config.max_body_bytes
+        length = headers.get("content-length", "")
+        limit = self._config.max_body_bytes
         is_too_large = length.isdigit() and int(length[:20]) > limit
-        return error_answer(413, TOO_LARGE.format(limit)) if is_too_large else None
+        if is_too_large:
+            return error_answer(413, TOO_LARGE.format(limit))
+        return None
 
 
 def _host_name(host: str) -> str | None:
@@ -273,21 +284,22 @@ class _Service:
         )
         self._registry = CollectorRegistry()
         ProcessCollector(registry=self._registry)
-        known: dict[str, Any] = {"registry": self._registry}
+        registry: dict[str, Any] = {"registry": self._registry}
         self.num_requests = Counter(
-            "raysent_requests", "Requests by route and status.", ["path", "status"], **known
+            "raysent_requests", "Requests by route and status.", ["path", "status"], **registry
         )
         self.seconds = Histogram(
-            "raysent_request_seconds", "Their durations.", buckets=_BUCKETS, **known
+            "raysent_request_seconds", "Their durations.", buckets=_BUCKETS, **registry
         )
-        self._num_texts = Counter("raysent_texts", "Texts that the model has read.", **known)
-        self._num_batches = Counter("raysent_batches", "Batches that it has read.", **known)
-        waiting = Gauge("raysent_texts_waiting", "Texts that wait or are being read.", **known)
+        self._num_texts = Counter("raysent_texts", "Texts that the model has read.", **registry)
+        self._num_batches = Counter("raysent_batches", "Batches that it has read.", **registry)
+        waiting = Gauge("raysent_texts_waiting", "Texts that wait or are being read.", **registry)
         waiting.set_function(lambda: self.batcher.num_waiting)
 
     async def health(self, _: Request) -> Response:
         """The state."""
-        waiting, needs_token = self.batcher.num_waiting, self.config.token is not None
+        waiting = self.batcher.num_waiting
+        needs_token = self.config.token is not None
         return JSONResponse(
             {"status": "ok", "model": self._name, "waiting": waiting, "needs_token": needs_token}
         )
@@ -302,9 +314,9 @@ class _Service:
 
     async def model(self, request: Request) -> Response:
         """The model of a name."""
-        given = request.path_params["id"]
-        if given != self._name:
-            raise HTTPException(404, f"{given:.100}: no such model; this server has {self._name}")
+        name = request.path_params["id"]
+        if name != self._name:
+            raise HTTPException(404, f"{name:.100}: no such model; this server has {self._name}")
         return JSONResponse(self._about())
 
     async def embeddings(self, request: Request) -> Response:
@@ -370,8 +382,8 @@ class _Service:
             return np.column_stack([vectors, num_tokens.astype(np.float32)])
         if isinstance(kind, SearchArguments) and self._index is not None:
             results = np.empty(len(rows), dtype=object)
-            for place, hits in enumerate(self._index.search(columns[0], **asdict(kind))):
-                results[place] = hits
+            for row, hits in enumerate(self._index.search(columns[0], **asdict(kind))):
+                results[row] = hits
             return results
         assert isinstance(kind, str)
         return self._predictor[kind].log_probabilities(columns)
@@ -403,7 +415,9 @@ class _Service:
         else:
             loop = asyncio.get_running_loop()
             blank = await loop.run_in_executor(self._checks, _blank_indices, rows)
-        return {"blank": blank} if blank else {}
+        if not blank:
+            return {}
+        return {"blank": blank}
 
     def _about(self) -> dict[str, Any]:
         predictor = self._predictor

@@ -29,10 +29,12 @@ import numpy.typing as npt
 # Each so many characters of a row count as one more row.
 _ROW_CHARACTERS = 256
 # Rows of the first batch, and of the smallest to which slow batches lead.
-_FIRST_BATCH, _LEAST_BATCH = 32, 8
+_FIRST_BATCH = 32
+_LEAST_BATCH = 8
 # Seconds of a part of a long request where others ask too, or twice as many as most of the last batches of whole
 # requests took, if that is more.
-_PART_S, _LAST_BATCHES = 0.004, 64
+_PART_S = 0.004
+_LAST_BATCHES = 64
 # Seconds after a short request during which others are expected.
 _OTHERS_S = 1.0
 # Seconds for which a part lets others go first, at most: however many they are, a long request ends.
@@ -144,7 +146,9 @@ class Batcher:
         # Rows of one request are alike, and those of another one may take far longer.
         part_limit = min(self._part_limit, _FIRST_BATCH)
         while first < len(rows):
-            limit = self._limit if self._is_alone() else min(self._limit, part_limit)
+            limit = self._limit
+            if not self._is_alone():
+                limit = min(self._limit, part_limit)
             last = first + 1
             size = sizes[first]
             while last < len(rows) and size + sizes[last] <= limit:
@@ -167,8 +171,9 @@ class Batcher:
 
     def _part_s(self) -> float:
         """Return the seconds of a part of a long request where others ask too."""
-        usual_s = statistics.median_low(self._last_seconds) if self._last_seconds else 0.0
-        return max(_PART_S, 2 * usual_s)
+        if not self._last_seconds:
+            return _PART_S
+        return max(_PART_S, 2 * statistics.median_low(self._last_seconds))
 
     async def _result(self, part: _Part, *, behind_s: float) -> Results:
         due = time.perf_counter() + behind_s
@@ -216,8 +221,9 @@ class Batcher:
         except Exception as error:  # its request gets it
             if len(batch) == 1 and not batch[0].result.done():
                 batch[0].result.set_exception(error)
-            for part in batch if len(batch) > 1 else ():
-                await self._finish([part])
+            if len(batch) > 1:
+                for part in batch:
+                    await self._finish([part])
             return
         first = 0
         for part in batch:

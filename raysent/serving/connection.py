@@ -93,10 +93,16 @@ class Connection(H11Protocol):
         return self.transport.get_write_buffer_size()
 
     def _bound_unread(self) -> None:
-        others = [one for one in self.connections if isinstance(one, Connection)]
-        waiting = [one for one in others if one._answer_deadline is not None]
-        while sum(one._num_unread() for one in waiting) > self._limits.max_unread_bytes:
-            slowest = min(waiting, key=lambda one: one._unread_since)
+        connections = [
+            connection for connection in self.connections if isinstance(connection, Connection)
+        ]
+        waiting = [
+            connection for connection in connections if connection._answer_deadline is not None
+        ]
+        while (
+            sum(connection._num_unread() for connection in waiting) > self._limits.max_unread_bytes
+        ):
+            slowest = min(waiting, key=lambda connection: connection._unread_since)
             slowest._forget()
             waiting.remove(slowest)
 

@@ -91,12 +91,12 @@ def serve(
             model neither encodes nor predicts.
         ArtifactError: If there is no such model.
     """
-    chosen = config or ServerConfig()
-    if host not in LOOPBACK and not chosen.token:
+    config = config or ServerConfig()
+    if host not in LOOPBACK and not config.token:
         raise ConfigError(
             f"host {host}: needs a token where others can reach it; set RAYSENT_SERVE_TOKEN"
         )
-    server = make_server(make_application(model, chosen), chosen)
+    server = make_server(make_application(model, config), config)
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         listening = socket.create_server((host, port), family=family, backlog=server.config.backlog)

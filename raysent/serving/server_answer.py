@@ -72,8 +72,9 @@ async def numbers_answer(
     parts: list[bytes] = []
     for first in range(0, len(rows), num_rows):
         numbers = rows[first : first + num_rows].astype(number_type)
-        # The interface has little-endian numbers.
-        content = (numbers.astype("<f4") if form == EMBEDDINGS_BASE64 else numbers).tobytes()
+        if form == EMBEDDINGS_BASE64:
+            numbers = numbers.astype("<f4")  # the interface has little-endian numbers
+        content = numbers.tobytes()
         arguments: dict[str, Any] = {
             "width": width,
             "type_code": "d" if is_double else "f",

@@ -25,7 +25,9 @@ from raysent.reading import parse_json
 Bytes = bytes | bytearray | memoryview
 
 # Forms of rows of numbers in an answer.
-PLAIN, EMBEDDINGS, EMBEDDINGS_BASE64 = "plain", "float", "base64"
+PLAIN = "plain"
+EMBEDDINGS = "float"
+EMBEDDINGS_BASE64 = "base64"
 _LENGTHS = struct.Struct("<IQ")
 _ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 # How far the process beside the server lets others go first.

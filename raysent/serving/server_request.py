@@ -25,9 +25,11 @@ if TYPE_CHECKING:
 
 TOO_LARGE = "the body must have at most {:,} bytes; send fewer texts at a time"
 # JSON values of a body: for each text, and for the arguments.
-_VALUES_OF_TEXT, _MORE_VALUES = 8, 1000
+_VALUES_OF_TEXT = 8
+_MORE_VALUES = 1000
 # Passages of one query at most, and of all queries of a request.
-_MOST_HITS, _MOST_HITS_OF_ALL = 1000, 100_000
+_MOST_HITS = 1000
+_MOST_HITS_OF_ALL = 100_000
 # Characters of what was sent that a message shows, at most.
 _SHOWN = 60
 # Bytes of a body above which it is read by the process beside the server: below, that takes less than a millisecond.
@@ -144,12 +146,14 @@ def read_rows(
 
 
 def _listed(values: Mapping[str, Any], limits: RowLimits) -> list[Any]:
-    given = values.get("input")
-    rows = [given] if isinstance(given, str) else given
+    texts = values.get("input")
+    rows = [texts] if isinstance(texts, str) else texts
     most = limits.max_texts
     if isinstance(rows, list) and 1 <= len(rows) <= most:
         return rows
-    number = f"; given {len(rows):,}" if isinstance(rows, list) else ""
+    number = ""
+    if isinstance(rows, list):
+        number = f"; given {len(rows):,}"
     raise HTTPException(400, f"input: must be a string or a list of 1 to {most:,} strings{number}")
 
 
@@ -185,11 +189,11 @@ def read_predictor(predictor: Predictor, task: Any) -> TaskPredictor:
 def read_threshold(predictor: TaskPredictor, values: Mapping[str, Any]) -> float:
     """Return the threshold that a request asks for by a coverage or a precision; 0 without one."""
     names = ("coverage", "precision")
-    asked = {name: values[name] for name in names if values.get(name) is not None}
-    if not asked:
+    wanted_levels = {name: values[name] for name in names if values.get(name) is not None}
+    if not wanted_levels:
         return 0.0
     try:
-        return predictor.promise(**asked).level.threshold
+        return predictor.promise(**wanted_levels).level.threshold
     except ConfigError as error:
         raise HTTPException(400, str(error)) from None
 
@@ -224,17 +228,19 @@ def read_search(
 
 def read_size(values: Mapping[str, Any], encoder: SentenceEncoder) -> int | None:
     """Return the numbers to keep of each vector; None for all."""
-    given = values.get("dimensions")
+    size = values.get("dimensions")
     sizes = encoder.cut_sizes
-    if given is None or (type(given) is int and given in sizes):
-        return None if given == sizes[-1] else given
+    if size is None or (type(size) is int and size in sizes):
+        if size == sizes[-1]:
+            return None
+        return size
     if len(sizes) == 1:
-        known = f"{sizes[-1]}: this model's vectors must not be cut"
+        allowed = f"{sizes[-1]}: this model's vectors must not be cut"
     elif isinstance(sizes, range):
-        known = f"a whole number from 1 to {sizes[-1]}"
+        allowed = f"a whole number from 1 to {sizes[-1]}"
     else:
-        known = f"one of {', '.join(map(str, sizes))}"
-    raise HTTPException(400, f"dimensions: must be {known}; given {shown(given)}")
+        allowed = f"one of {', '.join(map(str, sizes))}"
+    raise HTTPException(400, f"dimensions: must be {allowed}; given {shown(size)}")
 
 
 def read_form(values: Mapping[str, Any]) -> str:

@@ -185,5 +185,7 @@ def cache_folder(cache_dir: str | None = None) -> Path:
     Args:
         cache_dir: The configured folder; None is ``$RAYSENT_CACHE``, else the user's cache folder.
     """
-    named = cache_dir or os.environ.get("RAYSENT_CACHE")
-    return expanded(named).absolute() if named else user_folder("cache")
+    name = cache_dir or os.environ.get("RAYSENT_CACHE")
+    if name:
+        return expanded(name).absolute()
+    return user_folder("cache")

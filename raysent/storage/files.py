@@ -213,8 +213,8 @@ def tensor_types(path: Path) -> dict[str, dict[str, Any]]:
     with _tensor_errors(path), safetensors.safe_open(path, framework="numpy") as stream:
         slices = {name: stream.get_slice(name) for name in sorted(stream.keys())}
         return {
-            name: {"dtype": one.get_dtype(), "shape": list(one.get_shape())}
-            for name, one in slices.items()
+            name: {"dtype": tensor.get_dtype(), "shape": list(tensor.get_shape())}
+            for name, tensor in slices.items()
         }
 
 
@@ -281,11 +281,9 @@ def _load_array(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> np.ndarray:
     """Return an array of an archive, which has the size that its entry says."""
     with archive.open(info) as stream:
         version = np.lib.format.read_magic(stream)
-        read_header = (
-            np.lib.format.read_array_header_1_0
-            if version == (1, 0)
-            else np.lib.format.read_array_header_2_0
-        )
+        read_header = np.lib.format.read_array_header_2_0
+        if version == (1, 0):
+            read_header = np.lib.format.read_array_header_1_0
         shape, _, dtype = read_header(stream)
         num_bytes = math.prod(shape) * dtype.itemsize
         if num_bytes != info.file_size - stream.tell():
@@ -315,11 +313,11 @@ def content_key(*parts: Any) -> str:
     """Return a hash of the parts' content (JSON values or bytes), 16 hexadecimal digits."""
     digest = hashlib.sha256()
     for part in parts:
-        data = (
-            part
-            if isinstance(part, bytes)
-            else json.dumps(part, sort_keys=True, ensure_ascii=False).encode()
-        )
+        if isinstance(part, bytes):
+            data = part
+        else:
+            data = json.dumps(part, sort_keys=True, ensure_ascii=False).encode()
+        # With its length, so that two parts never have the hash of other two that are cut elsewhere.
         digest.update(len(data).to_bytes(8, "little"))
         digest.update(data)
     return digest.hexdigest()[:16]
@@ -332,10 +330,12 @@ def read_shared(name: str) -> bytes | None:
         ArtifactError: If it is damaged, or the object store refuses.
     """
     if is_remote(name):
-        found = get_content(name)
-        return None if found is None else found.data
+        content = get_content(name)
+        return None if content is None else content.data
     path = Path(name)
-    return path.read_bytes() if path.is_file() else None
+    if not path.is_file():
+        return None
+    return path.read_bytes()
 
 
 def create_shared(name: str, data: bytes) -> bool:

@@ -79,7 +79,8 @@ class Lease:
     def _acquire(self, address: str) -> None:
         held = get_content(address)
         if held is not None and not _is_expired(held):
-            host, left_s = _holder(held).get("host"), max(1, round(EXPIRY_S - held.age_s))
+            host = _holder(held).get("host")
+            left_s = max(1, round(EXPIRY_S - held.age_s))
             raise _held_error(self._folder, f"on {host}; if it was killed, try again in {left_s} s")
         if not conditional_put(address, self._data(), replaces=held.etag if held else ""):
             raise _held_error(self._folder)
@@ -104,7 +105,9 @@ def lease_age_s(run: str) -> float | None:
         ArtifactError: If the object store refuses.
     """
     held = get_content(f"{run}/{LEASE_NAME}")
-    return None if held is None else held.age_s
+    if held is None:
+        return None
+    return held.age_s
 
 
 @contextlib.contextmanager
@@ -138,16 +141,14 @@ def is_locked(folder: Path) -> bool:
 
 
 def _held_error(folder: Path, details: str = "") -> ArtifactError:
-    return ArtifactError(
-        f"{address_of(folder)}: another process is working on this run"
-        + (f" {details}" if details else "; wait for it or stop it")
-    )
+    end = f" {details}" if details else "; wait for it or stop it"
+    return ArtifactError(f"{address_of(folder)}: another process is working on this run{end}")
 
 
 def _holder(held: ObjectContent) -> dict[str, object]:
     try:
-        found = parse_json(held.data)
-        return {key: found[key] for key in ("host", "process", "born", "lease")}
+        values = parse_json(held.data)
+        return {key: values[key] for key in ("host", "process", "born", "lease")}
     except (ValueError, KeyError, TypeError):
         return {}
 

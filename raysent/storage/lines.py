@@ -137,7 +137,11 @@ class NewLines:
             ArtifactError: If a line is not as it was written, or the object store refuses; it is read again.
         """
         entries: list[Any] = []
-        lines = self._new_objects() if is_remote(self._name) else self._new_bytes()
+        lines: Iterable[bytes]
+        if is_remote(self._name):
+            lines = self._new_objects()
+        else:
+            lines = self._new_bytes()
         for line in lines:
             try:
                 entries += _entries(line, number=self._num_lines, before=self._before)
@@ -198,9 +202,9 @@ def read_json_lines(path: Path, *, is_plain: bool = False) -> list[Any]:
         ArtifactError: If it is missing, or a line is not as it was written.
     """
     name = address_of(path)
-    *lines, rest = reading.read_bytes(path, name=name).split(b"\n")
-    if _HAS_END.search(rest):
-        lines.append(rest)
+    *lines, last_line = reading.read_bytes(path, name=name).split(b"\n")
+    if _HAS_END.search(last_line):
+        lines.append(last_line)
     entries: list[Any] = []
     before = hashlib.sha256()
     for number, line in enumerate(lines):

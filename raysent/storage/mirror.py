@@ -52,7 +52,8 @@ LINES_SUFFIX = ".jsonl"
 
 _NUM_CONNECTIONS = 16
 # The longest name of a file or folder on every file system of today; and how much of a longer one a message shows.
-_MAX_NAME_BYTES, _SHOWN_CHARACTERS = 255, 40
+_MAX_NAME_BYTES = 255
+_SHOWN_CHARACTERS = 40
 
 
 def open_folder(name: str | Path, *, with_checkpoints: bool = False) -> Path:
@@ -184,20 +185,22 @@ def refresh(folder: Path, *, with_checkpoints: bool = False) -> None:
     address = remote_address(folder)
     if address is None:
         return
-    found: dict[Path, list[RemoteObject]] = {}
-    for item in list_s3(address, kind=ArtifactError):
-        if item.address.endswith("/"):  # the console of S3 makes such an object for a folder
+    objects_of_folder: dict[Path, list[RemoteObject]] = {}
+    for remote_object in list_s3(address, kind=ArtifactError):
+        if remote_object.address.endswith(
+            "/"
+        ):  # the console of S3 makes such an object for a folder
             continue
-        path = folder / _inside(item, address)
+        path = folder / _inside(remote_object, address)
         is_hidden = any(part.startswith(".") for part in path.relative_to(folder).parts)
         if not is_hidden and (with_checkpoints or not _is_in_checkpoint(path, folder)):
-            found.setdefault(path.parent, []).append(item)
+            objects_of_folder.setdefault(path.parent, []).append(remote_object)
     folders = {
         path
         for path in _local_folders(folder)
         if with_checkpoints or not _is_in_checkpoint(path / "x", folder)
     }
-    line_files = {path for path in found if path.suffix == LINES_SUFFIX}
+    line_files = {path for path in objects_of_folder if path.suffix == LINES_SUFFIX}
     names = {path.name for path in line_files}
     with (
         storage_errors(folder),
@@ -206,8 +209,8 @@ def refresh(folder: Path, *, with_checkpoints: bool = False) -> None:
     ):
         tasks = [folder_pool.submit(_download_lines, path, object_pool) for path in line_files]
         tasks += [
-            folder_pool.submit(_download_folder, path, found.get(path, []), names)
-            for path in (folders | found.keys()) - line_files
+            folder_pool.submit(_download_folder, path, objects_of_folder.get(path, []), names)
+            for path in (folders | objects_of_folder.keys()) - line_files
         ]
         for task in tasks:
             task.result()
@@ -216,7 +219,9 @@ def refresh(folder: Path, *, with_checkpoints: bool = False) -> None:
 def line_address(path: Path, number: int) -> str | None:
     """Return the address of a line of an append-only file, counted from 0, or None if the file is in no bucket."""
     address = remote_address(path)
-    return None if address is None else line_object(address, number)
+    if address is None:
+        return None
+    return line_object(address, number)
 
 
 def line_object(address: str, number: int) -> str:
@@ -292,7 +297,12 @@ def _download_lines(path: Path, pool: ThreadPoolExecutor) -> None:
         fetched = pool.map(lambda item: get_content(item.address), items[num_same:])
         with temporary_beside(path) as temporary:
             temporary.write_bytes(
-                b"".join([*existing[:num_same], *(one.data for one in fetched if one is not None)])
+                b"".join(
+                    [
+                        *existing[:num_same],
+                        *(content.data for content in fetched if content is not None),
+                    ]
+                )
             )
             keep_mode(temporary, path)
             temporary.replace(path)

@@ -26,12 +26,14 @@ S3 = "s3://"
 MAX_ATTEMPTS = 6
 
 # A request without an answer is repeated after this time, up to MAX_ATTEMPTS; a slow transfer answers all the while.
-CONNECT_S, READ_S = 5, 10
+CONNECT_S = 5
+READ_S = 10
 
 # Larger files are uploaded in parts of this size.
 _PART_BYTES = 64 << 20
 _BLOCK_BYTES = 1 << 20
-_HASH, _WRITER = "sha256", "writer"
+_HASH = "sha256"
+_WRITER = "writer"
 _EXISTS = ("PreconditionFailed", "ConditionalRequestConflict", "412", "409")
 _ABSENT = ("NoSuchKey", "404", "NotFound")
 _REFUSALS = {
@@ -99,18 +101,23 @@ def list_s3(
     """
     bucket, _, prefix = address.removeprefix(S3).partition("/")
     with s3_errors(address, kind=kind):
-        begin = {"StartAfter": after.removeprefix(f"{S3}{bucket}/")} if after else {}
+        begin = {}
+        if after:
+            begin["StartAfter"] = after.removeprefix(f"{S3}{bucket}/")
         pages = (
             s3_client()
             .get_paginator("list_objects_v2")
             .paginate(Bucket=bucket, Prefix=prefix, **begin)
         )
-        listed = [item for page in pages for item in page.get("Contents", [])]
-    folder = prefix if prefix.endswith("/") or not prefix else prefix + "/"
+        listed_objects = [item for page in pages for item in page.get("Contents", [])]
+    # What is below `a/b` begins with `a/b/`, which `a/bc` does not.
+    folder = prefix
+    if prefix and not prefix.endswith("/"):
+        folder = prefix + "/"
     return sorted(
-        RemoteObject(f"{S3}{bucket}/{item['Key']}", item["ETag"].strip('"'), item["Size"])
-        for item in listed
-        if item["Key"] == prefix or item["Key"].startswith(folder)
+        RemoteObject(f"{S3}{bucket}/{stored['Key']}", stored["ETag"].strip('"'), stored["Size"])
+        for stored in listed_objects
+        if stored["Key"] == prefix or stored["Key"].startswith(folder)
     )
 
 
@@ -159,7 +166,12 @@ def conditional_put(address: str, data: bytes, *, replaces: str = "", writer: st
     bucket, key = split_address(address)
     # A request that is retried after its response was lost finds its own object: the writer's id identifies it.
     writer = writer or uuid.uuid4().hex
-    condition = {"IfMatch": f'"{replaces}"'} if replaces else {"IfNoneMatch": "*"}
+    if replaces:
+        condition = {"IfMatch": f'"{replaces}"'}
+        unmet: tuple[str, ...] = (*_EXISTS, *_ABSENT)
+    else:
+        condition = {"IfNoneMatch": "*"}
+        unmet = _EXISTS
     metadata = {_HASH: hashlib.sha256(data).hexdigest(), _WRITER: writer}
     with s3_errors(address):
         try:
@@ -167,10 +179,10 @@ def conditional_put(address: str, data: bytes, *, replaces: str = "", writer: st
                 Bucket=bucket, Key=key, Body=data, Metadata=metadata, **condition
             )
         except botocore.exceptions.ClientError as error:
-            if error.response["Error"]["Code"] not in (*_EXISTS, *(_ABSENT if replaces else ())):
+            if error.response["Error"]["Code"] not in unmet:
                 raise
-            found = _unless_absent(s3_client().head_object, address)
-            return found is not None and metadata.items() <= found["Metadata"].items()
+            existing = _unless_absent(s3_client().head_object, address)
+            return existing is not None and metadata.items() <= existing["Metadata"].items()
     return True
 
 
@@ -186,9 +198,9 @@ def get_file(address: str, file: Path, *, is_checked: bool = True) -> None:
         ArtifactError: If it is missing or damaged, or the object store refuses.
     """
     with s3_errors(address), file.open("wb") as stream:
-        found, digest = _download(address, stream)
+        description, digest = _download(address, stream)
     if is_checked:
-        _check_whole(address, found, digest)
+        _check_whole(address, description, digest)
 
 
 def get_content(address: str) -> ObjectContent | None:
@@ -202,11 +214,11 @@ def get_content(address: str) -> ObjectContent | None:
         downloaded = _unless_absent(lambda **_: _download(address, stream), address)
     if downloaded is None:
         return None
-    found, digest = downloaded
-    _check_whole(address, found, digest)
-    now = email.utils.parsedate_to_datetime(found["ResponseMetadata"]["HTTPHeaders"]["date"])
-    age_s = (now - found["LastModified"]).total_seconds()
-    return ObjectContent(stream.getvalue(), found["ETag"].strip('"'), age_s)
+    description, digest = downloaded
+    _check_whole(address, description, digest)
+    now = email.utils.parsedate_to_datetime(description["ResponseMetadata"]["HTTPHeaders"]["date"])
+    age_s = (now - description["LastModified"]).total_seconds()
+    return ObjectContent(stream.getvalue(), description["ETag"].strip('"'), age_s)
 
 
 def _download(address: str, stream: BinaryIO) -> tuple[Any, str]:
@@ -216,12 +228,12 @@ def _download(address: str, stream: BinaryIO) -> tuple[Any, str]:
     """
     bucket, key = split_address(address)
     for attempt in range(MAX_ATTEMPTS):
-        found = s3_client().get_object(Bucket=bucket, Key=key)
+        response = s3_client().get_object(Bucket=bucket, Key=key)
         digest = hashlib.sha256()
         stream.seek(0)
         stream.truncate()
         try:
-            for block in found["Body"].iter_chunks(_BLOCK_BYTES):
+            for block in response["Body"].iter_chunks(_BLOCK_BYTES):
                 digest.update(block)
                 stream.write(block)
             break
@@ -229,7 +241,7 @@ def _download(address: str, stream: BinaryIO) -> tuple[Any, str]:
             if attempt == MAX_ATTEMPTS - 1:
                 raise
             time.sleep(0.1 * 2**attempt)
-    return found, digest.hexdigest()
+    return response, digest.hexdigest()
 
 
 def _broken_transfers() -> tuple[type[Exception], ...]:
@@ -269,10 +281,8 @@ def has_content(item: RemoteObject, file: Path) -> bool:
     if not file.is_file() or file.stat().st_size != item.num_bytes:
         return False
     with file.open("rb") as stream:
-        if (
-            item.etag
-            == hashlib.file_digest(stream, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
-        ):
+        md5 = hashlib.file_digest(stream, lambda: hashlib.md5(usedforsecurity=False))
+        if item.etag == md5.hexdigest():
             return True
         stream.seek(0)
         return has_hash(item.address, hashlib.file_digest(stream, "sha256").hexdigest())
@@ -281,8 +291,8 @@ def has_content(item: RemoteObject, file: Path) -> bool:
 def has_hash(address: str, sha256: str) -> bool:
     """Return whether an object carries this SHA-256; encrypted by KMS or uploaded in parts, its ETag is no MD5."""
     with s3_errors(address):
-        found = _unless_absent(s3_client().head_object, address)
-    return found is not None and found["Metadata"].get(_HASH) == sha256
+        description = _unless_absent(s3_client().head_object, address)
+    return description is not None and description["Metadata"].get(_HASH) == sha256
 
 
 def endpoint() -> str:
@@ -328,7 +338,9 @@ def _check_answer(parsed: Any, http_response: Any, **_: Any) -> None:
 def _until_repeated(response: Any, attempts: int, **_: Any) -> float | None:
     """Return the seconds until a request is repeated that met another one about the same object, as S3 asks for."""
     is_conflict = response is not None and response[0].status_code == 409
-    return 0.1 * 2**attempts if is_conflict and attempts < MAX_ATTEMPTS else None
+    if is_conflict and attempts < MAX_ATTEMPTS:
+        return 0.1 * 2**attempts
+    return None
 
 
 def _unless_absent(request: Callable[..., Any], address: str) -> Any:
@@ -343,8 +355,8 @@ def _unless_absent(request: Callable[..., Any], address: str) -> Any:
         raise
 
 
-def _check_whole(address: str, found: Any, sha256: str) -> None:
-    if found["Metadata"].get(_HASH, sha256) != sha256:
+def _check_whole(address: str, description: Any, sha256: str) -> None:
+    if description["Metadata"].get(_HASH, sha256) != sha256:
         raise ArtifactError(
             f"{address}: damaged: its SHA-256 differs from what was written; restore it or remove it"
         )
