@@ -338,9 +338,10 @@ def _check_answer(parsed: Any, http_response: Any, **_: Any) -> None:
 def _until_repeated(response: Any, attempts: int, **_: Any) -> float | None:
     """Return the seconds until a request is repeated that met another one about the same object, as S3 asks for."""
     is_conflict = response is not None and response[0].status_code == 409
-    if is_conflict and attempts < MAX_ATTEMPTS:
-        return 0.1 * 2**attempts
-    return None
+    if not is_conflict or attempts >= MAX_ATTEMPTS:
+        return None
+    delay_s: float = 0.1 * 2**attempts
+    return delay_s
 
 
 def _unless_absent(request: Callable[..., Any], address: str) -> Any:
