@@ -62,7 +62,8 @@ class SubmittedSweep:
         match = re.search(r"^\{$.*?^\}$", "\n".join(self.lines), re.MULTILINE | re.DOTALL)
         if match is None:
             return None
-        return parse_json(match[0])
+        printed: dict[str, Any] = parse_json(match[0])
+        return printed
 
 
 class ConnectionLostError(CloudError):

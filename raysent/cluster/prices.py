@@ -232,7 +232,7 @@ def workers_for(cluster: ClusterFile, space: SearchSpace) -> Workers:
         {kind["node_config"]["InstanceType"] for kind in of_market.worker_types.values()}
     )
     gpus = [_GPU_OF_FAMILY.get(name.split(".")[0], "") for name in types]
-    accelerators = ()
+    accelerators: tuple[str, ...] = ()
     if all(gpus):
         accelerators = tuple(dict.fromkeys(gpus))
     return Workers(num, int(of_market.minimum("CPU")), of_market.minimum("GPU"), accelerators)

@@ -308,8 +308,8 @@ def fit_linear_map(sources: Float32, targets: Float32, *, has_intercept: bool = 
     """
     x = sources.astype(np.float64)
     y = targets.astype(np.float64)
-    x_mean = np.zeros(x.shape[1])
-    y_mean = np.zeros(y.shape[1])
+    x_mean: np.ndarray = np.zeros(x.shape[1])
+    y_mean: np.ndarray = np.zeros(y.shape[1])
     if has_intercept:
         x_mean = x.mean(axis=0)
         y_mean = y.mean(axis=0)
