@@ -196,6 +196,11 @@ class Answer(StrictModel):
         return [one for title, one in found.items() if title != self.answer.title]
 
     @property
+    def short_score(self) -> str:
+        """The score alone, as a title has it: `77.7 % accuracy`."""
+        return f"{self._figure(self.answer.test)} {self.metric_text}"
+
+    @property
     def score_text(self) -> str:
         """What it scores on what was held out, and what the most frequent class does."""
         low, high = self.answer.interval

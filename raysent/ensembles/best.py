@@ -41,6 +41,7 @@ from raysent.ensembles.answer import (
     CandidateKind,
     answer_card,
 )
+from raysent.ensembles.answer_rows import AnswerRows, write_answer_rows
 from raysent.ensembles.combining import Members, ensemble_result
 from raysent.ensembles.cross_fitting import held_out
 from raysent.ensembles.kept import copied, keep_record, kept, kept_lines
@@ -266,9 +267,29 @@ def _save(
         worth=[worth_of[one.name] for one in kept_members],
     )
     result = result.model_copy(update={"answer": answer})
+    _write_rows(folder, candidates, members, answer, next(iter(records.values())))
     write_text(folder / CARD_FILE, answer_card(folder, answer))
     write_result(folder, result)
     return result
+
+
+def _write_rows(
+    folder: Path,
+    candidates: Sequence[Fitted],
+    members: Sequence[Member],
+    answer: Answer,
+    record: Record,
+) -> None:
+    """Write what the answer predicts of each row that did not fit it, of a task with classes."""
+    if record.targets.is_scored:
+        return
+    taken = next(
+        candidate
+        for candidate in candidates
+        if candidate.method == answer.answer.method
+        and tuple(members[place].name for place in candidate.members) == answer.answer.members
+    )
+    write_answer_rows(folder, AnswerRows.of(taken.fold, record.labels))
 
 
 def _as_scored(member: Member, record: Record) -> Record:

@@ -22,7 +22,7 @@ from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 
 from raysent import __version__
-from raysent.report.blocks import Figure, isolated, kind_of
+from raysent.report.blocks import Figure, Section, isolated, kind_of
 from raysent.report.run import Run, read_run
 from raysent.report.sections import FIRST, SECTIONS
 from raysent.storage import write_text
@@ -51,9 +51,13 @@ def write(folder: Path) -> Path:
 def render(run: Run) -> str:
     """Return the page of a run."""
     sections = [section for make in SECTIONS if (section := make(run)) is not None]
+    folded: list[Section] = []
     if run.answers:
-        sections = [replace(section, is_open=section.key in FIRST) for section in sections]
-    has_figures = any(isinstance(block, Figure) for section in sections for block in section.blocks)
+        folded = [replace(part, is_open=False) for part in sections if part.key not in FIRST]
+        sections = [part for part in sections if part.key in FIRST]
+    has_figures = any(
+        isinstance(block, Figure) for part in (*sections, *folded) for block in part.blocks
+    )
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parent),
         autoescape=True,
@@ -61,10 +65,11 @@ def render(run: Run) -> str:
     )
     environment.filters.update(kind_of=kind_of, script_safe=_script_safe, isolated=isolated)
     return environment.get_template("page.html.j2").render(
-        title=run.name,
+        title=run.heading,
         kind=run.kind,
         version=__version__,
         sections=sections,
+        folded=folded,
         plotly=_packed_plotly() if has_figures else "",
         marks=MARKS,
     )

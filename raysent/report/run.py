@@ -6,6 +6,7 @@ is still running has a report too. A training is shown as a sweep of one trial.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -14,10 +15,15 @@ from typing import Any
 
 from raysent.cost import Bill, bill_of
 from raysent.ensembles import Answer, EnsembleResult, read_answers, read_result
+from raysent.ensembles.answer_rows import AnswerRows, read_answer_rows
 from raysent.ensembles.label_curves import LabelCurve, read_curves
-from raysent.errors import ArtifactError
+from raysent.errors import ArtifactError, RaysentError
+from raysent.evaluation.divided import divided_tasks
 from raysent.evaluation.records import AnyScore, Costs, costs_of, read_scores
+from raysent.evaluation.task import TaskData
+from raysent.evaluation.tasks import find_task
 from raysent.evaluation.titles import shown_name
+from raysent.models.config import spoken_name
 from raysent.report.blocks import number
 from raysent.storage import address_of
 from raysent.storage.layout import ENSEMBLE_FILE, EVALUATION_FOLDER, RUN_FILE, SWEEP_FILE
@@ -26,6 +32,29 @@ from raysent.sweeps.ranking import Mode
 from raysent.sweeps.trial import BROKEN
 from raysent.training.outcome import RecordedTraining, read_training
 from raysent.training.validation import METRICS, chance_of
+
+
+@dataclass(frozen=True)
+class PredictedTask:
+    """What an answer predicts of a task's rows.
+
+    Attributes:
+        name: The task.
+        names: Its classes.
+        rows: The predictions.
+        data: The rows' texts; None where they cannot be read here.
+    """
+
+    name: str
+    names: tuple[str, ...]
+    rows: AnswerRows
+    data: TaskData | None
+
+    def text(self, row: int) -> str:
+        """Return the text of a row, or of both texts of a pair; its number where no text can be read."""
+        if self.data is None:
+            return f"row {row + 1}"
+        return " / ".join(column[row] for column in self.data.sentences)
 
 
 @dataclass(frozen=True)
@@ -78,6 +107,29 @@ class Run:
         return "evaluation"
 
     @property
+    def heading(self) -> str:
+        """What the page is called: the table and the answer's score, or the run's name."""
+        scores = [f"{answer.task}: {answer.short_score}" for _, answer in self.answers]
+        if len(scores) < 2:
+            return "".join(scores) or self.name
+        return f"{self.name}: {len(scores)} tasks"
+
+    @cached_property
+    def predicted_tasks(self) -> list[PredictedTask]:
+        """What the answers predict of rows, for tasks with classes."""
+        tasks = []
+        for folder, answer in self.answers:
+            rows = read_answer_rows(folder)
+            if rows is None:
+                continue
+            data = _rows_of(self.folder, answer.task)
+            num_classes = int(max(rows.labels.max(), rows.predicted.max())) + 1
+            names = tuple(f"class {number}" for number in range(num_classes))
+            names = names if data is None else data.label_names
+            tasks.append(PredictedTask(answer.task, names, rows, data))
+        return tasks
+
+    @property
     def trains_nothing(self) -> bool:
         """Whether it is a sweep that was to have no trial, as of a table alone."""
         return self.sweep is not None and not self.sweep.space.limits.trials
@@ -128,11 +180,21 @@ class Run:
         return value / chance if value is not None and chance else None
 
     def title(self, name: str) -> str:
-        """Return a trial's name with the labels of its choices, such as `0003 bi`; another model's name in words."""
-        params = next((trial.params for trial in self.trials if trial.name == name), {})
-        return " ".join(
-            [shown_name(name), *(value for value in params.values() if isinstance(value, str))]
-        )
+        """Return what a model is called, a trial of a sweep by what it is: `GRU both ways, 300 numbers, trial 3`."""
+        return self._titles.get(name, shown_name(name))
+
+    @cached_property
+    def _titles(self) -> dict[str, str]:
+        """What the trials of a sweep are called, by their names; without those whose files are elsewhere."""
+        titles: dict[str, str] = {}
+        if self.sweep is None:
+            return titles
+        for trial in self.trials:
+            with contextlib.suppress(RaysentError, KeyError):
+                config = self.sweep.space.config(trial.params)
+                spoken = spoken_name(config.encoder, config.code)
+                titles[trial.name] = f"{spoken}, {shown_name(trial.name)}"
+        return titles
 
     def cost(self, name: str) -> Costs:
         """Return the costs of a trial or an evaluated model, from its folder or its scores."""
@@ -140,6 +202,16 @@ class Run:
             score.costs for score in self.scores if score.model == name and score.costs != Costs()
         )
         return self.costs.get(name) or next(known, Costs())
+
+
+def _rows_of(folder: Path, task: str) -> TaskData | None:
+    """Return the rows of a task as a run divided them, or as everyone has them; None where they cannot be read."""
+    try:
+        known = divided_tasks(folder).get(task)
+        data = (known or find_task(task)).load(None)
+    except RaysentError:
+        return None
+    return data if isinstance(data, TaskData) else None
 
 
 def read_run(folder: Path) -> Run:

@@ -69,6 +69,8 @@ SOUP_FOLDER = "soup"
 # And the best trial of each kind of encoder, combined: an ensemble, with what each kind adds.
 KINDS_FOLDER = "kinds"
 KINDS_FILE = "kinds.json"
+# Beside an answer: what it predicts of each labelled row that did not fit it.
+ANSWER_ROWS_FILE = "predicted.npz"
 # What a saved model is and what it is worth.
 CARD_FILE = "README.md"
 # In an ensemble's folder: members that were in memory. In a composition's: all members.

@@ -10,12 +10,23 @@ from collections.abc import Callable
 
 from raysent.report.blocks import Section
 from raysent.report.run import Run
-from raysent.report.sections import answer, costs, ensemble, evaluation, summary, trials
+from raysent.report.sections import (
+    answer,
+    classes,
+    costs,
+    ensemble,
+    evaluation,
+    summary,
+    trials,
+)
 
-# Sections that are open where a run has an answer; the others are then folded.
-FIRST = ("answer", "labels")
+# Sections that are open where a run has an answer; the others then say how it was searched.
+FIRST = ("answer", "classes", "mistakes", "suspects", "labels")
 SECTIONS: tuple[Callable[[Run], Section | None], ...] = (
     answer.what_to_take,
+    classes.classes,
+    classes.mistakes,
+    classes.suspects,
     evaluation.against_labels,
     summary.summary,
     trials.leaderboard,

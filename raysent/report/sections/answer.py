@@ -30,7 +30,7 @@ def what_to_take(run: Run) -> Section | None:
         notes = [Note(f"{model}. {answer.sentence}."), Note(what, use)]
         blocks += [*notes, Note("To serve it:", serve), _plot(answer), _table(answer)]
     lead = " ".join(dict.fromkeys(answer.basis for _, answer in run.answers))
-    return Section("answer", "What to take", lead, blocks)
+    return Section("answer", "Your model", lead, blocks)
 
 
 def _plot(answer: Answer) -> Figure:
@@ -38,18 +38,18 @@ def _plot(answer: Answer) -> Figure:
     return figure(
         [_points(shown, answer)],
         height=80 + 44 * len(shown),
-        label=f"Test scores on {answer.task}: "
+        label=f"Hold-out scores on {answer.task}: "
         + ", ".join(f"{one.title} {fixed(one.test, 1)}" for one in shown)
         + ".",
-        title=f"{answer.task}: what simpler things give",
+        title=f"{answer.task}: your model and its baselines",
         caption=f"{answer.test_text}; whiskers are 95 % intervals.",
-        xaxis_title_text=f"test {answer.metric_text}",
+        xaxis_title_text=f"hold-out {answer.metric_text}",
         **NAMES_AXIS,
     )
 
 
 def _points(shown: Sequence[Candidate], answer: Answer) -> Any:
-    names = ["the answer" if one is answer.answer else one.title for one in shown]
+    names = ["your model" if one is answer.answer else one.title for one in shown]
     return go.Scatter(
         x=[one.test for one in shown],
         y=[
@@ -66,10 +66,10 @@ def _points(shown: Sequence[Candidate], answer: Answer) -> Any:
 def _table(answer: Answer) -> Table:
     columns = [
         Column("model"),
-        Column("validation", "number", answer.basis),
-        Column("test", "number", "with its 95 % interval in the tooltip"),
+        Column("cross-validated", "number", answer.basis),
+        Column("hold-out", "number", "with its 95 % interval in the tooltip"),
         Column(
-            "answer is above by",
+            "your model is above by",
             "number",
             f"points on {answer.test_text}, with the interval of the paired difference",
         ),
@@ -78,7 +78,7 @@ def _table(answer: Answer) -> Table:
     # Of combinations of the same members the answer is shown, else the best; one of a single member is that member.
     shown = {(one.title, one.members): one for one in (*reversed(answer.candidates), answer.answer)}
     rows = [_row(answer, one) for one in answer.candidates if shown[one.title, one.members] is one]
-    return Table(columns, rows, "everything that was scored", is_tall=True)
+    return Table(columns, rows, "leaderboard: everything that was scored", is_tall=True)
 
 
 def _row(answer: Answer, one: Candidate) -> list[Cell]:
