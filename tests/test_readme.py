@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
@@ -12,6 +13,7 @@ ROOT = Path(__file__).resolve().parent.parent
 README = ROOT / "README.md"
 CONTRIBUTING = ROOT / "CONTRIBUTING.md"
 MAX_LINES = 150
+MAX_WORDS, MAX_PARAGRAPH_WORDS, MAX_FIGURES = 1200, 60, 15
 # Folders whose contents the tree names; of the others it names the folder alone, or what it likes.
 COMPLETE = ("raysent", "search_spaces")
 UNNAMED = {"__init__.py", "__init__.pyi", "py.typed"}
@@ -74,6 +76,46 @@ def expected(files: set[str]) -> set[str]:
 def test_readme_is_short() -> None:
     """The README can be read in a few minutes."""
     assert len(README.read_text(encoding="utf-8").splitlines()) < MAX_LINES
+
+
+def prose_of(page: str) -> str:
+    """Return what a page says outside code, tables and comments, without the addresses of links."""
+    bare = re.sub(r"^```.*?^```|<!--.*?-->", "", page, flags=re.DOTALL | re.MULTILINE)
+    bare = re.sub(r"^\|.*$", "", bare, flags=re.MULTILINE)
+    return re.sub(r"\]\([^)]*\)", "]", bare)
+
+
+def test_readme_has_few_words_and_figures() -> None:
+    """All of it, each paragraph, and the numbers that stand outside of tables and code."""
+    page = README.read_text(encoding="utf-8")
+    assert len(page.split()) <= MAX_WORDS
+    prose = prose_of(page)
+    paragraphs = [part for part in re.split(r"\n\s*\n|\n- ", prose) if part.strip()]
+    longest = max(paragraphs, key=lambda part: len(part.split()))
+    assert len(longest.split()) <= MAX_PARAGRAPH_WORDS, longest
+    figures = re.findall(r"(?<![\w.`-])\d[\d,.]*", re.sub(r"`[^`]*`", "", prose))
+    assert len(figures) <= MAX_FIGURES, figures
+
+
+def test_readme_names_files_that_exist() -> None:
+    """Links and pictures are of this repository; no address of a page that may not be there."""
+    page = README.read_text(encoding="utf-8")
+    links = re.findall(r"\]\(([^)]*)\)", page)
+    assert links
+    assert [link for link in links if not (ROOT / link.partition("#")[0]).exists()] == []
+    assert "http" not in page
+
+
+def test_picture_of_a_sweep_is_readable_alone() -> None:
+    """It says in words what it shows, follows light and dark, and is no wider than a phone."""
+    picture = (ROOT / "docs/_static/how.svg").read_text(encoding="utf-8")
+    root = ElementTree.fromstring(picture)
+    names = {child.tag.rpartition("}")[2] for child in root}
+    assert {"title", "desc"} <= names
+    assert "prefers-color-scheme: dark" in picture
+    assert float(root.get("viewBox", "").split()[2]) <= 400
+    sizes = [int(size) for size in re.findall(r"font-size: (\d+)px", picture)]
+    assert min(sizes) >= 14
 
 
 def test_tree_names_all_that_is_there() -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
 
+import numpy as np
 import pytest
 from run_folders import (
     CHANCE,
@@ -28,14 +29,18 @@ from tiny_run import tiny_run
 
 from raysent.ensembles import combine, read_answers, read_curves, save_best, write_curves
 from raysent.ensembles.answer import Answer, Candidate
+from raysent.ensembles.answer_rows import AnswerRows, read_answer_rows, write_answer_rows
 from raysent.errors import ArtifactError
 from raysent.evaluation.bootstrap import BootstrapEstimate
 from raysent.evaluation.evaluate import Evaluator
+from raysent.evaluation.probes.results import FoldResult
+from raysent.evaluation.task import TaskData
 from raysent.report import write
 from raysent.report.blocks import duration, fixed, isolated, number, significant
 from raysent.report.figures import short_names
-from raysent.report.run import read_run
+from raysent.report.run import PredictedTask, read_run
 from raysent.report.sections import answer as answer_section
+from raysent.report.sections import classes as classes_section
 from raysent.report.sections.ensemble import method_scores
 from raysent.reproduction.tasks import senteval
 from raysent.storage import read_json, read_json_lines, write_json, write_json_lines
@@ -219,11 +224,11 @@ def test_summary_gives_the_result_in_words(rich_page: str) -> None:
     """Best trial, its ratio to chance, the numbers of trials, and what the ensemble gains."""
     text = prose(rich_page)
     assert re.search(
-        r"The best of 20 trials is \d{4} bi, with context_accuracy 0\.\d+, \d+\.\d × chance \(0\.00200\)",
+        r"The best of 20 trials is .*?trial \d+, with context_accuracy 0\.\d+, \d+\.\d × chance \(0\.00200\)",
         text,
     )
     assert re.search(r"Trials: \d+ finished, \d+ stopped early, 1 failed, 1 diverged\.", text)
-    gain = r"The ensemble of 4 is better than its best single member \(0000 \w+\) in the mean over tasks: \+0\.83 points"
+    gain = r"The ensemble of 4 is better than its best single member \([^)]*trial 0\) in the mean over tasks: \+0\.83 points"
     assert re.search(gain + r" \(95 % interval \+0\.31 to \+1\.36\)", text)
 
 
@@ -328,8 +333,8 @@ def test_scores_against_labels_compare_with_baselines_and_chance(tmp_path: Path)
     page = write(tmp_path).read_text(encoding="utf-8")
     (plot,) = figures(page)
     traces = {trace["name"]: trace for trace in plot["data"]}
-    assert list(traces) == ["ensemble + tfidf", "ensemble", "0000", "tfidf"]
-    assert {name: trace["line"]["dash"] for name, trace in traces.items()}["tfidf"] == "dash"
+    assert list(traces) == ["ensemble + TF-IDF of words", "ensemble", "trial 0", "TF-IDF of words"]
+    assert {name: trace["line"]["dash"] for name, trace in traces.items()}["TF-IDF of words"] == "dash"
     assert traces["ensemble"]["error_y"]["array"] == [1.5, 1.5, 1.5]
     assert [note["text"] for note in plot["layout"]["annotations"]] == ["chance 22.00"]
     assert cells_of(page, "chance")[2:] == ["22.00", "22.00", "22.00"]
@@ -512,18 +517,21 @@ def test_write_shows_what_combine_writes(combined: Path) -> None:
 
 
 def test_write_begins_with_what_to_take(combined: Path) -> None:
-    """The answer and what simpler things give are open, and first; everything else is folded."""
+    """The answer, each class and mistakes are open, and first; how it was searched is folded."""
     evaluator = Evaluator(combined / "evaluation", combined / "data", divides=True)
     save_best(["hash:4", "hash:8"], evaluator, run=combined, tasks=["CR"])
     page = write(combined).read_text()
-    assert re.findall(r'<(section|details) id="(\w+)"', page)[:2] == [
-        ("section", "answer"),
-        ("details", "summary"),
-    ]
+    kinds = re.findall(r'<(section|details) id="(\w+)"', page)
+    assert kinds[:2] == [("section", "answer"), ("section", "classes")]
+    searched = kinds.index(("details", "search"))
+    assert {kind for kind, _ in kinds[:searched]} == {"section"}
+    assert kinds[searched + 1] == ("details", "summary")
     ((folder, answer),) = read_answers(combined)
+    assert f'<h1 dir="auto">CR: {answer.answer.test:.1f} % accuracy</h1>' in page
+    assert f"<title>CR: {answer.answer.test:.1f} % accuracy – raysent</title>" in page
     assert f"Your model: {folder} ({answer.answer.title}). {answer.sentence}." in prose(page)
     assert f"raysent predict {folder} new.csv" in prose(page)
-    (plot,) = (one for one in figures(page) if one["data"][0].get("y", [""])[-1] == "the answer")
+    (plot,) = (one for one in figures(page) if one["data"][0].get("y", [""])[-1] == "your model")
     assert {"the most frequent class", "TF-IDF of words", "TF-IDF of characters"} <= set(
         plot["data"][0]["y"]
     )
@@ -597,6 +605,103 @@ def test_what_was_scored_stands_once_in_the_table():
     titles = [row[0].text for row in answer_section._table(scored).rows]
     assert len(titles) == len(set(titles)) == 3
     assert [row[0].text for row in answer_section._table(scored).rows if row[0].mark == "best"] == [
-        "0001"
+        "trial 1"
     ]
     assert [one.title for one in scored.simpler] == ["TF-IDF of words"]
+
+
+# -- what the answer gets wrong ---------------------------------------------------------------------------------------
+
+
+def _rows(labels: list[int], probabilities: list[list[float]], num_test: int) -> AnswerRows:
+    """Return predictions of rows, of which the first ones are held out."""
+    logs = np.log(np.array(probabilities))
+    numbers = np.arange(len(labels))
+    fold = FoldResult(
+        validation_rows=numbers[num_test:],
+        validation_log_probabilities=logs[num_test:],
+        test_rows=numbers[:num_test],
+        test_log_probabilities=logs[:num_test],
+        strength=None,
+    )
+    return AnswerRows.of(fold, np.array(labels))
+
+
+def test_predictions_of_rows_are_counted_by_class_and_listed_by_how_sure_they_are(
+    tmp_path: Path,
+) -> None:
+    """By hand; what is written is what is read."""
+    rows = _rows(
+        [0, 0, 1, 1, 0, 1],
+        [[0.9, 0.1], [0.2, 0.8], [0.4, 0.6], [0.99, 0.01], [0.05, 0.95], [0.3, 0.7]],
+        num_test=4,
+    )
+    np.testing.assert_array_equal(rows.held_out().confusion(2), [[1, 1], [1, 1]])
+    assert rows.held_out().worst(5).rows.tolist() == [3, 1]
+    assert rows.cross_validated().worst(5).rows.tolist() == [4]
+    assert rows.cross_validated().unlikely(0.1).rows.tolist() == [4]
+    assert rows.cross_validated().unlikely(0.01).rows.tolist() == []
+    write_answer_rows(tmp_path, rows)
+    again = read_answer_rows(tmp_path)
+    assert again is not None
+    np.testing.assert_array_equal(again.of_label, rows.of_label)
+    assert read_answer_rows(tmp_path / "none") is None
+
+
+def _predicted(rows: AnswerRows, names: tuple[str, ...], texts: list[str] | None) -> Mock:
+    """Return a run with one answer whose predictions and texts are given."""
+    data = None
+    if texts is not None:
+        data = TaskData("my", "sentence", "train-test", names, (texts,), rows.labels)
+    task = PredictedTask("my", names, rows, data)
+    return Mock(predicted_tasks=[task], folder=Path("runs/a"))
+
+
+def test_classes_have_precision_recall_and_f1_and_what_they_are_confused_with() -> None:
+    """Of hold-out rows; the number of labelled rows is of all."""
+    rows = _rows(
+        [0, 0, 0, 1, 1],
+        [[0.9, 0.1], [0.8, 0.2], [0.3, 0.7], [0.4, 0.6], [0.9, 0.1]],
+        num_test=4,
+    )
+    section = classes_section.classes(_predicted(rows, ("bad", "good"), None))
+    assert section is not None
+    table, matrix = section.blocks
+    first, second = [[cell.text for cell in row] for row in table.rows]
+    assert first == ["bad", "3", "3", "100.0", "66.7", "80.0"]
+    assert second == ["good", "2", "1", "50.0", "100.0", "66.7"]
+    assert [[cell.text for cell in row] for row in matrix.rows] == [
+        ["bad", "2", "1"],
+        ["good", "0", "1"],
+    ]
+    many = tuple(f"c{number}" for number in range(12))
+    probabilities = np.full((3, 12), 0.01)
+    probabilities[:, 5] = 0.9
+    pairs = classes_section.classes(
+        _predicted(_rows([0, 0, 5], probabilities.tolist(), 3), many, None)
+    )
+    assert pairs is not None
+    assert [cell.text for cell in pairs.blocks[1].rows[0]] == ["c0", "c5", "2", "100 %"]
+
+
+def test_mistakes_and_suspects_have_their_text() -> None:
+    """The surest first; a row whose text cannot be read has its number; nothing where all is right."""
+    rows = _rows([0, 1, 0, 1], [[0.1, 0.9], [0.7, 0.3], [0.02, 0.98], [0.1, 0.9]], num_test=2)
+    texts = ["first <b>", "second", "third " * 100, "fourth"]
+    run = _predicted(rows, ("bad", "good"), texts)
+    mistakes = classes_section.mistakes(run)
+    assert mistakes is not None
+    assert [row[0].text for row in mistakes.blocks[0].rows] == ["first <b>", "second"]
+    assert [cell.text for cell in mistakes.blocks[0].rows[0][1:]] == ["bad", "good", "90 %"]
+    suspects = classes_section.suspects(run)
+    assert suspects is not None
+    (row,) = suspects.blocks[0].rows
+    assert row[0].text.endswith("…")
+    assert len(row[0].text) == 300
+    assert "raysent label runs/a TABLE --suspect" in suspects.blocks[-1].command
+    unread = classes_section.mistakes(_predicted(rows, ("bad", "good"), None))
+    assert unread is not None
+    assert unread.blocks[0].rows[0][0].text == "row 1"
+    right = _predicted(_rows([0, 1], [[0.9, 0.1], [0.2, 0.8]], 1), ("bad", "good"), None)
+    assert classes_section.mistakes(right) is None
+    assert classes_section.suspects(right) is None

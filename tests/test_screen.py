@@ -111,6 +111,7 @@ def test_long_line_is_cut_between_words():
         ("words:start:0003", "mean of word vectors before training (trial 3)"),
         ("middle:all-MiniLM-L6-v2", "all-MiniLM-L6-v2's middle layer"),
         ("hash:1200", "mean of random vectors of words (1200 numbers)"),
+        ("ensemble + tfidf", "ensemble + TF-IDF of words"),
         ("2024", "2024"),
         ("my-model", "my-model"),
     ],

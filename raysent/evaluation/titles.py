@@ -16,6 +16,8 @@ from raysent.models.files import read_record
 from raysent.models.schemes import find_scheme
 
 _TRIAL = re.compile(r"(?:(?P<sweep>.+)-)?(?P<number>0\d{3})")
+# Between the names of models that are combined.
+_AND = " + "
 _WHOLE_NAMES = {
     "tfidf": "TF-IDF of words",
     "tfidf:chars": "TF-IDF of characters",
@@ -35,6 +37,8 @@ _FORMS = {
 
 def shown_name(name: str) -> str:
     """Return the name of a model in words: `trial 3` for `0003`, `TF-IDF of words` for `tfidf`."""
+    if _AND in name:
+        return _AND.join(map(shown_name, name.split(_AND)))
     if name in _WHOLE_NAMES:
         return _WHOLE_NAMES[name]
     scheme, _, rest = name.rpartition(":")
