@@ -334,7 +334,9 @@ def test_scores_against_labels_compare_with_baselines_and_chance(tmp_path: Path)
     (plot,) = figures(page)
     traces = {trace["name"]: trace for trace in plot["data"]}
     assert list(traces) == ["ensemble + TF-IDF of words", "ensemble", "trial 0", "TF-IDF of words"]
-    assert {name: trace["line"]["dash"] for name, trace in traces.items()}["TF-IDF of words"] == "dash"
+    assert {name: trace["line"]["dash"] for name, trace in traces.items()}[
+        "TF-IDF of words"
+    ] == "dash"
     assert traces["ensemble"]["error_y"]["array"] == [1.5, 1.5, 1.5]
     assert [note["text"] for note in plot["layout"]["annotations"]] == ["chance 22.00"]
     assert cells_of(page, "chance")[2:] == ["22.00", "22.00", "22.00"]
