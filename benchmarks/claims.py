@@ -16,8 +16,9 @@ import numpy as np
 
 from raysent.reproduction import known_papers, read_paper
 from raysent.reproduction.files import ClaimEntry, PaperFile
+from raysent.reproduction.reported import reported_tables
 from raysent.reproduction.run import RESULTS_FILE
-from raysent.reproduction.scores import reported_rows
+from raysent.reproduction.scores import Column, reported_rows
 from raysent.storage import read_json
 
 HEAD = """# The papers' claims
@@ -32,7 +33,7 @@ and refuted where it lies below: a claim of "no worse" has a margin below 0, hal
 names none. "Refuted" is said of this size alone.
 "After Holm" is the verdict with the error of all claims of this page together at 5 %; one not run counts with p = 1.
 "Place" is where the paper says it, *ours* where no paper does; "paper's" is the paper's own difference, on those of the
-tasks that one of its tables has for both arms. Earlier verdicts are of seeds 0 to 4, on which arms were also chosen, or
+tasks that its tables have for both arms. Earlier verdicts are of seeds 0 to 4, on which arms were also chosen, or
 of other arms, tasks or pairs for training, as each says. Arms were trained and evaluated on one thread of an AMD EPYC,
 CSE's but for SICK on one of an Intel Xeon with AMX; binary codes had the same verdicts there, on the same seeds.
 
@@ -73,7 +74,18 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 def reported_difference(paper: PaperFile, claim: ClaimEntry) -> float | None:
-    """Return the paper's own difference of a claim's arms, a mean over its tasks; None where no table has both."""
+    """Return the paper's own difference of a claim's arms, a mean over its tasks; None where no table has both.
+
+    A mean over the sets of a task, plain or weighted by pairs, counts as the task.
+    """
+    if claim.reported:
+        better, worse = (_figures_of(paper, row) for row in claim.reported)
+        shared = [
+            column
+            for column in better
+            if column in worse and (column.task in claim.tasks or claim.metric)
+        ]
+        return float(np.mean([better[column] - worse[column] for column in shared]))
     for number, table in paper.tables.items():
         figures = reported_rows(paper, number, table)
         arms = {row.model: figures.get(name, {}) for name, row in table.models().items()}
@@ -83,6 +95,19 @@ def reported_difference(paper: PaperFile, claim: ClaimEntry) -> float | None:
         ):
             return float(np.mean([better[task] - worse[task] for task in shared]))
     return None
+
+
+def _figures_of(paper: PaperFile, row: str) -> dict[Column, float]:
+    """Return the figures of a row in all tables of a paper that have it: scores, without their other measures."""
+    found: dict[Column, float] = {}
+    for table in reported_tables():
+        if table.paper != paper.paper or row not in table.rows:
+            continue
+        columns = map(Column.of, table.columns)
+        for column, figure in zip(columns, table.rows[row], strict=True):
+            if figure is not None and column.measure in ("", "pearson_weighted"):
+                found.setdefault(column, figure)
+    return found
 
 
 def claims_page(papers: Iterable[tuple[str, Path]]) -> str:

@@ -72,6 +72,13 @@ def whitened(sample, vectors, *, kept):
     )
 
 
+def without_top_component(vectors):
+    """Return vectors [rows, dim] of unit length without the first right singular vector of all of them, by NumPy's SVD."""
+    direction = np.linalg.svd(vectors, full_matrices=False)[2][0]
+    rest = vectors - np.outer(vectors @ direction, direction)
+    return np.stack([unit(vector) for vector in rest])
+
+
 def unit(vector):
     """Return a vector of length 1."""
     return vector / np.linalg.norm(vector)

@@ -134,3 +134,14 @@ def test_page_that_follows_a_sweep_names_what_there_is():
         assert path.exists(), file
         if name:
             assert re.search(rf"^(def|class) {name}\b", path.read_text("utf-8"), re.MULTILINE), name
+
+
+def test_page_of_interruptions_names_the_file_of_rays_private_names():
+    """It is the only one that has any, which a test of the layers holds."""
+    page = (DOCS / "interruptions.md").read_text(encoding="utf-8")
+    [named] = re.findall(r"no part of its stable interface are in `([^`]+)`", page)
+    assert (
+        (DOCS.parent / named)
+        .read_text(encoding="utf-8")
+        .startswith('"""The names of Ray that are no part')
+    )

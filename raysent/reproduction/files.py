@@ -205,6 +205,8 @@ class TableEntry(StrictModel):
         tasks: Tasks of raysent that are its columns; after a blank a measure of the task, as `MRPC f1`, or a set of it.
         protocol: How the paper evaluates.
         rows: Name -> model, or a row.
+        component: Which top component models lose that lose one: that of their own sample of text, which is `stored`
+            with them, or, on tasks of similarity, that of each set's sentences, which are `tested`.
         about: What is left out, and why.
     """
 
@@ -212,6 +214,7 @@ class TableEntry(StrictModel):
     tasks: list[str]
     protocol: str = "fast"
     rows: dict[str, str | Row]
+    component: Literal["stored", "tested"] = "stored"
     about: str = ""
 
     def models(self) -> dict[str, Row]:
@@ -236,6 +239,7 @@ class ClaimEntry(StrictModel):
         protocols: Protocols of both arms, where the evaluation is what differs.
         is_in_time: Whether `better` must not have trained longer than `worse`, by the clock.
         margin: Points by which the claim says `better` is ahead, or may be behind where negative.
+        reported: Rows of the paper's own tables that are its arms, where the tables here have no rows of these models.
         needs: What must exist for it, where it cannot run yet; then it is not run.
         why: Why the verdict is what it is, once it has been studied.
         place: Where the paper says it: a table, a section, or a figure; `ours` where no paper does.
@@ -252,6 +256,7 @@ class ClaimEntry(StrictModel):
     protocols: list[str] | None = pydantic.Field(default=None, min_length=2, max_length=2)
     is_in_time: bool = False
     margin: float = 0.0
+    reported: list[str] = pydantic.Field(default_factory=list, max_length=2)
     needs: str = ""
     why: str = ""
     place: str = pydantic.Field(

@@ -59,6 +59,11 @@ class Blocks(SentenceEncoder):
             [np.arange(ends[block], ends[block + 1]) for block in blocks]
         )
 
+    @property
+    def model(self) -> SentenceModel:
+        """The model."""
+        return self._model
+
     def get_sentence_embedding_dimension(self) -> int:
         """Return the sum of the blocks' sizes."""
         return len(self._columns)
@@ -66,6 +71,38 @@ class Blocks(SentenceEncoder):
     def encode_texts(self, sentences: list[str], *, batch_size: int = 512) -> Float32:
         """Return the blocks, each of unit length, float32 [sentences, dim]."""
         return self._model.encode_texts(sentences, batch_size=batch_size)[:, self._columns]
+
+
+class OfTested(SentenceEncoder):
+    """A model whose top component is that of the sentences that are encoded together, as of one set of pairs.
+
+    A vector then depends on the other sentences, so this is for tables of papers that were made so, and no saved model
+    is one.
+
+    Source: Arora et al., 2017, algorithm 1; Tang and de Sa, 2018, section 2.4.
+    """
+
+    def __init__(self, encoder: SentenceEncoder) -> None:
+        """Take a model, or blocks of one, which are changed at each call."""
+        self._encoder = encoder
+        self._model = encoder.model if isinstance(encoder, Blocks) else encoder
+
+    @property
+    def similarity_measure(self) -> str:
+        """That of the model."""
+        return self._encoder.similarity_measure
+
+    def get_sentence_embedding_dimension(self) -> int:
+        """Return that of the model."""
+        return self._encoder.get_sentence_embedding_dimension()
+
+    def encode_texts(self, sentences: list[str], *, batch_size: int = 512) -> Float32:
+        """Return vectors without the first singular vector of these sentences, float32 [sentences, dim]."""
+        model = self._model
+        if isinstance(model, SentenceModel) and model.config.postprocessing.remove_component:
+            ids = model.vocabulary.ids(sentences, max_length=model.max_length)
+            model.fit_postprocessing(ids)
+        return self._encoder.encode_texts(sentences, batch_size=batch_size)
 
 
 @dataclass(frozen=True)
@@ -182,6 +219,13 @@ class Graph:
             return Member(label, label, key, Blocks(SentenceModel.load(source), entry.blocks))
         folder = str(self.folder(name, seed))
         return Member(label, folder, model_key(folder))
+
+    def member_of_tested(self, name: str, seed: int) -> Member:
+        """Return a made model that loses the top component of what is tested; see `OfTested`."""
+        member = self.member(name, seed)
+        encoder = member.encoder or SentenceModel.load(Path(member.path))
+        label = f"{member.name}-of-tested"
+        return Member(label, label, content_key(member.key, "of tested"), OfTested(encoder))
 
     def _train(self, name: str, seed: int) -> None:
         outcome = fit(self.config(name, seed), self.folder(name, seed))

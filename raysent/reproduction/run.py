@@ -414,12 +414,17 @@ class _Runner:
             self._progress(f"table {number}: {name}")
             try:
                 ours[name] = self._scores.of_columns(
-                    row.model, 0, columns=columns, protocol=protocol
+                    row.model, 0, columns=columns, protocol=protocol, component=entry.component
                 )
             except RaysentError as error:
                 skipped[name] = str(error)
         reported = reported_rows(self._paper, number, entry)
-        about = (entry.about, self._paper.scales[self.graph.scale].about)
+        of_tested = "models lose the top component of each set's sentences, as the paper's do"
+        about = (
+            of_tested * (entry.component == "tested"),
+            entry.about,
+            self._paper.scales[self.graph.scale].about,
+        )
         return TableResult(
             number,
             entry.title,

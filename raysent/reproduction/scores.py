@@ -16,6 +16,7 @@ from raysent.config import shipped_path
 from raysent.ensembles.task_ensemble import score_methods
 from raysent.errors import ConfigError
 from raysent.evaluation import Evaluator
+from raysent.evaluation.members import Member
 from raysent.evaluation.nearest import nearest_codes, nearest_vectors
 from raysent.evaluation.records import Record, SimilarityScore
 from raysent.evaluation.task import Task
@@ -136,9 +137,22 @@ class Scores:
         return scores
 
     def of_columns(
-        self, name: str, seed: int, *, columns: Sequence[str], protocol: str
+        self,
+        name: str,
+        seed: int,
+        *,
+        columns: Sequence[str],
+        protocol: str,
+        component: Literal["stored", "tested"] = "stored",
     ) -> dict[str, float]:
         """Return a made model's figure in each column of a table; none in one that its scores have not.
+
+        Args:
+            name: The model.
+            seed: Its seed.
+            columns: Tasks, or measures of tasks.
+            protocol: How probes are fitted.
+            component: As of a `TableEntry`.
 
         Raises:
             RaysentError: As `of_model`.
@@ -148,8 +162,14 @@ class Scores:
         if self._graph.paper.models[name].ensemble is not None:
             of_tasks = self.of_model(name, seed, tasks=tasks, protocol=protocol)
             return {column: of_tasks[one.task] for column, one in parsed.items() if not one.measure}
-        results = self._results(name, seed, tasks, protocol)
-        by_task = dict(zip(tasks, map(_score, results), strict=True))
+        rated = [one for one in tasks if find_task(one).scoring == "similarity"]
+        tested = [one for one in rated if component == "tested"]
+        stored = [one for one in tasks if one not in tested]
+        results = self._results(name, seed, stored, protocol) if stored else []
+        if tested:
+            member = self._graph.member_of_tested(name, seed)
+            results += self._results_of(member, tested, protocol)
+        by_task = dict(zip([*stored, *tested], map(_score, results), strict=True))
         figures = {
             column: figure_of(by_task[one.task], one.measure) for column, one in parsed.items()
         }
@@ -187,8 +207,10 @@ class Scores:
         return 100 * metrics[claim.metric]
 
     def _results(self, name: str, seed: int, tasks: Sequence[str], protocol: str) -> list[object]:
+        return self._results_of(self._graph.member(name, seed), tasks, protocol)
+
+    def _results_of(self, member: Member, tasks: Sequence[str], protocol: str) -> list[object]:
         evaluator = Evaluator(self._graph.output / "evaluation", self._senteval, protocol)
-        member = self._graph.member(name, seed)
         return list(evaluator.results([member], self.tasks(tasks))[member])
 
     def tasks(self, names: Sequence[str]) -> list[Task]:
