@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import warnings
 
 import numpy as np
 import pandas as pd
@@ -15,9 +16,11 @@ from raysent.data.languages import unspaced_language
 from raysent.ensembles import combine, load_ensemble
 from raysent.errors import ConfigError
 from raysent.evaluation.baselines import baselines_of
+from raysent.evaluation.division import divided
 from raysent.evaluation.evaluate import Evaluator
 from raysent.evaluation.members import expand
 from raysent.evaluation.probes import lexical
+from raysent.evaluation.probes.features import COSINE_SCALE
 from raysent.evaluation.probes.lexical import (
     fit_classifier,
     fit_lexical,
@@ -245,6 +248,32 @@ def test_tfidf_converges():
     assert loss(fit_classifier(features, data.labels, strength=32)) < 1.001 * loss(best)
 
 
+def test_pairs_converge_without_a_word() -> None:
+    """The cosine is a larger feature than the others; where no step helps any more, nothing is printed."""
+    generator = np.random.default_rng(0)
+    labels = generator.integers(2, size=60)
+    words = generator.integers(30, size=(60, 8))
+    first = [" ".join(f"w{word}" for word in of_row) for of_row in words]
+    second = [
+        " ".join(f"w{word}" for word in of_row[: 7 if label else 2])
+        for of_row, label in zip(words, labels, strict=True)
+    ]
+    vectorizer = LexicalModel("words").vectorizer().fit([*first, *second])
+    is_new = np.zeros(len(labels), dtype=bool)
+    features = lexical_features(vectorizer, [first, second], kind="likeness", is_new=is_new)
+
+    def loss(classifier: LogisticRegression, strength: float) -> float:
+        logs = classifier.predict_log_proba(features)[np.arange(len(labels)), labels]
+        return float(-strength * logs.sum() + 0.5 * np.square(classifier.coef_).sum())
+
+    for strength in STRENGTHS:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            fitted = fit_classifier(features, labels, strength=strength)
+        best = LogisticRegression(C=strength, tol=1e-8, max_iter=5000).fit(features, labels)
+        assert loss(fitted, strength) < 1.05 * loss(best, strength)
+
+
 def test_words_that_no_row_had_count_for_the_length_of_a_new_row():
     """As if the row were one of those that counted the words, with a probe that has not seen it."""
     seen, new = ["a red thing", "a blue thing", "one red bird"], "red green green thing"
@@ -266,6 +295,55 @@ def test_words_that_no_row_had_count_for_the_length_of_a_new_row():
             values[word] / length, rel=1e-6
         )
     assert np.count_nonzero(found[1]) == 2
+
+
+@pytest.mark.parametrize(
+    ("analyzer", "seen", "text"),
+    [
+        ("words", ["a red thing", "a blue thing", "one red bird"], "two red dogs sleep"),
+        ("words", ["a red thing", "a blue thing", "one red bird"], "nothing known here"),
+        ("chars", ["a red thing", "a blue thing", "one red bird"], "two red dogs sleep"),
+        (
+            "chars",
+            ["今天天气很好我们去公园", "今天我们不去学校了", "明天天气很好"],
+            "小猫在花园里睡觉",
+        ),
+    ],
+)
+def test_cosine_of_a_new_pair_counts_words_that_no_row_had(
+    analyzer: str, seen: list[str], text: str
+) -> None:
+    """A text is as like itself in a new row as in one that trains; a probe would take new pairs for unlike ones."""
+    model = LexicalModel(analyzer).of(seen)
+    vectorizer = model.vectorizer().fit([*seen, *seen])
+    texts = [*seen, text]
+    is_new = np.array([False] * len(seen) + [True])
+    features = lexical_features(vectorizer, [texts, texts], kind="likeness", is_new=is_new)
+    cosines = features.toarray()[:, 0] / COSINE_SCALE
+    np.testing.assert_allclose(cosines, np.ones(len(texts)), rtol=1e-5)
+
+
+def test_likeness_of_pairs_means_the_same_in_rows_that_train_and_in_new_ones() -> None:
+    """Each pair is of its own words: paraphrases share them, the others do not."""
+    generator = np.random.default_rng(0)
+    labels = np.arange(120) % 2
+    words = [[f"w{row}x{number}" for number in range(6)] for row in range(len(labels))]
+    first = [" ".join(generator.permutation(of_row)) for of_row in words]
+    second = [
+        " ".join(generator.permutation(of_row))
+        if label
+        else " ".join(f"{word}y" for word in of_row)
+        for of_row, label in zip(words, labels, strict=True)
+    ]
+    table = pd.DataFrame({"first": first, "second": second, "label": labels})
+    data = divided(OwnTask(table, text=["first", "second"], label="label", name="pairs").load())
+    for analyzer in ("words", "chars"):
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            fitted, _ = fit_lexical(LexicalModel(analyzer), data)
+        (fold,) = fitted.folds
+        predicted = fold.test_log_probabilities.argmax(axis=1)
+        assert np.mean(predicted == data.labels[fold.test_rows]) > 0.95
 
 
 def test_scores_of_a_name_are_kept_for_all_runs(tmp_path, monkeypatch):

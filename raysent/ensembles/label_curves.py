@@ -365,13 +365,20 @@ class _Lexical:
 
         seen = np.sum([(counts[draw] > 0).sum(axis=0) for counts in self.counts], axis=0).ravel()
         num_texts = len(draw) * len(self.counts)
-        known = np.flatnonzero(seen)  # the others weigh nothing
+        known = np.flatnonzero(seen)
+        # Other words have no weight in a probe, and count for lengths and cosines as the rarest known ones do.
+        num_with_word = np.maximum(seen, seen[known].min())
         idf = sparse.diags_array(
-            (np.log((1 + num_texts) / (1 + seen[known])) + 1).astype(np.float32)
+            (np.log((1 + num_texts) / (1 + num_with_word)) + 1).astype(np.float32)
         )
         rows = np.concatenate([draw, self.test])
-        vectors = [normalize(counts[rows][:, known] @ idf, copy=False) for counts in self.counts]
-        return join_columns(vectors, kind=self.data.kind)
+        whole = [normalize(counts[rows] @ idf, copy=False) for counts in self.counts]
+        vectors = [of_column[:, known] for of_column in whole]
+        if self.data.kind != "likeness":
+            return join_columns(vectors, kind=self.data.kind)
+        unknown = [of_column[:, np.flatnonzero(seen == 0)] for of_column in whole]
+        unknown_cosines = np.asarray(unknown[0].multiply(unknown[1]).sum(axis=1)).ravel()
+        return join_columns(vectors, kind=self.data.kind, unknown_cosines=unknown_cosines)
 
 
 class LabelScores:

@@ -3,8 +3,8 @@
 Rows are divided and C is chosen by the protocol `fast`, so that the model stands in the same tables and can be a member
 of an ensemble. Features of pairs are those of encoders: [|u - v| ; u * v], and [u ; v] before them where the order
 matters. Weights of words are counted on the rows that may train, held-out folds among them: their texts, not their
-labels. A word that none of these rows has counts for the length of the vector of another row, as a word of a single row
-does, so that held-out rows and new ones are alike.
+labels. A word that none of these rows has counts for the length of the vector of another row, and for the cosine of a
+pair that shares it, as a word of a single row does, so that held-out rows and new ones are alike.
 
 With a limit on the time, a fit on a part of the rows is timed first, and if all fits would take longer, fewer values of
 C are tried, on fewer rows: see `plan_fits`.
@@ -182,33 +182,80 @@ def lexical_features(
         kind: What a row is; see `TaskData`.
         is_new: Whether the vectorizer has not seen a row, [rows].
     """
-    vectors = [_unit_vectors(vectorizer, column, is_new).astype(np.float32) for column in columns]
-    return join_columns(vectors, kind=kind)
-
-
-def _unit_vectors(
-    vectorizer: TfidfVectorizer, texts: list[str], is_new: np.ndarray
-) -> sparse.csr_matrix:
-    """Return TF-IDF vectors [rows, words], whose length is 1 with the words that are in no row of the vocabulary."""
-    vectors, lengths = vectorizer.transform(texts), np.ones(len(texts))
-    if vectorizer.min_df > 1:  # parts of a single row count for no row's length
-        return vectors
-    analyze, vocabulary, idf = vectorizer.build_analyzer(), vectorizer.vocabulary_, vectorizer.idf_
-    rarest = idf.max()
+    vectors = [vectorizer.transform(column).astype(np.float32) for column in columns]
+    # Of text without blanks, parts of a single text count for no length, so that sentences have nothing to add.
+    if not is_new.any() or (vectorizer.min_df > 1 and len(columns) == 1):
+        return join_columns(vectors, kind=kind)
+    lengths = np.ones((len(columns), len(is_new)), dtype=np.float32)
+    unknown_cosines = np.zeros(len(is_new), dtype=np.float32)
+    unknown_words = _UnknownWords(vectorizer)
     for row in np.flatnonzero(is_new):
-        known = unknown = 0.0
-        for word, count in Counter(analyze(texts[row])).items():
-            place = vocabulary.get(word)
-            square = ((1 + math.log(count)) * (rarest if place is None else idf[place])) ** 2
-            known, unknown = (
-                (known, unknown + square) if place is None else (known + square, unknown)
+        lengths[:, row], unknown_cosines[row] = unknown_words.of_row(
+            [texts[row] for texts in columns]
+        )
+    scaled = [
+        (sparse.diags(length) @ of_column).tocsr()
+        for length, of_column in zip(lengths, vectors, strict=True)
+    ]
+    return join_columns(scaled, kind=kind, unknown_cosines=unknown_cosines)
+
+
+class _UnknownWords:
+    """What the words that are in no row of a vocabulary do to a new row: as words of a single row do to that row."""
+
+    def __init__(self, vectorizer: TfidfVectorizer) -> None:
+        self._analyze = vectorizer.build_analyzer()
+        self._idf = dict(
+            zip(
+                vectorizer.vocabulary_,
+                vectorizer.idf_[[*vectorizer.vocabulary_.values()]],
+                strict=True,
             )
-        lengths[row] = math.sqrt(known / (known + unknown)) if unknown else 1.0
-    return (sparse.diags(lengths) @ vectors).tocsr() if is_new.any() else vectors
+        )
+        self._rarest = float(vectorizer.idf_.max())
+        # Of text without blanks a part has to be in two texts, which may be the two of one row.
+        self._must_be_shared = vectorizer.min_df > 1
+
+    def of_row(self, texts: Sequence[str]) -> tuple[list[float], float]:
+        """Return the length that known words have in each text's vector, and the cosine that unknown words have."""
+        counts = [Counter(self._analyze(text)) for text in texts]
+        shared = set.intersection(*map(set, counts)) if len(counts) > 1 else set()
+        known_lengths = []
+        unit_weights: list[dict[str, float]] = []
+        for of_text in counts:
+            known = 0.0
+            unknown: dict[str, float] = {}
+            for word, count in of_text.items():
+                weight = 1 + math.log(count)
+                if word in self._idf:
+                    known += (weight * self._idf[word]) ** 2
+                elif word in shared or not self._must_be_shared:
+                    unknown[word] = weight * self._rarest
+            whole = known + sum(weight**2 for weight in unknown.values())
+            known_lengths.append(math.sqrt(known / whole) if unknown else 1.0)
+            unit_weights.append(
+                {word: weight / math.sqrt(whole) for word, weight in unknown.items()}
+            )
+        cosine = 0.0
+        if len(unit_weights) > 1:
+            first, second = unit_weights
+            cosine = sum(weight * second[word] for word, weight in first.items() if word in second)
+        return known_lengths, cosine
 
 
-def join_columns(vectors: Sequence[sparse.csr_matrix], *, kind: str) -> sparse.csr_matrix:
-    """Return the features of rows from the vectors of each column; see `task_features`."""
+def join_columns(
+    vectors: Sequence[sparse.csr_matrix],
+    *,
+    kind: str,
+    unknown_cosines: np.ndarray | None = None,
+) -> sparse.csr_matrix:
+    """Return the features of rows from the vectors of each column; see `task_features`.
+
+    Args:
+        vectors: Of each column, [rows, words], of length one with the words that are left out of them.
+        kind: What a row is; see `TaskData`.
+        unknown_cosines: What words that are left out of the vectors add to the cosine of each row's texts, [rows].
+    """
     if kind == "sentence":
         return vectors[0].tocsr()
     u, v = vectors
@@ -217,9 +264,10 @@ def join_columns(vectors: Sequence[sparse.csr_matrix], *, kind: str) -> sparse.c
     if kind == "order":
         parts = [u, v, *parts]
     elif kind == "likeness":
-        # Rows of TF-IDF have length one, so the sum of their products is the cosine.
-        cosines = np.asarray(products.sum(axis=1), dtype=np.float32).reshape(-1, 1)
-        parts = [sparse.csr_matrix(COSINE_SCALE * cosines), *parts]
+        cosines = np.asarray(products.sum(axis=1), dtype=np.float32).ravel()
+        if unknown_cosines is not None:
+            cosines = cosines + unknown_cosines
+        parts = [sparse.csr_matrix(COSINE_SCALE * cosines[:, None]), *parts]
     return sparse.hstack(parts, format="csr")
 
 
@@ -342,11 +390,20 @@ def fit_classifier(
     from sklearn.exceptions import ConvergenceWarning  # noqa: PLC0415 - it takes seconds to import, and most commands do without
     from sklearn.linear_model import LogisticRegression  # noqa: PLC0415 - as above
 
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        return LogisticRegression(C=strength, solver="newton-cg", max_iter=MAX_STEPS, tol=1e-4).fit(
-            features, labels, weights
-        )
+    classifier = LogisticRegression(C=strength, solver="newton-cg", max_iter=MAX_STEPS, tol=1e-4)
+    with warnings.catch_warnings(record=True) as raised:
+        warnings.simplefilter("always")
+        classifier.fit(features, labels, weights)
+        # Beside the large feature of a pair's cosine the search for a step may fail in single precision.
+        if any("line search" in str(warning.message).lower() for warning in raised):
+            classifier.fit(features.astype(np.float64), labels, weights)
+    for warning in raised:
+        is_expected = issubclass(warning.category, ConvergenceWarning)
+        if not is_expected and "line search" not in str(warning.message).lower():
+            warnings.warn_explicit(
+                warning.message, warning.category, warning.filename, warning.lineno
+            )
+    return classifier
 
 
 def _constant_probe(
