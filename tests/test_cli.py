@@ -155,7 +155,9 @@ def test_help_imports_neither_torch_nor_ray(arguments):
 def test_doctor_says_what_a_space_searches(raysent_, place):
     """One line, or one object."""
     ran = raysent_("doctor", "space.yaml")
-    assert (ran.code, ran.out, ran.err) == (0, "space.yaml: ok, searches 2 names in 4 trials\n", "")
+    assert (ran.code, ran.err) == (0, "")
+    assert ran.out.splitlines()[0] == "space.yaml: ok, searches 2 names in 4 trials"
+    assert ran.out.splitlines()[-1] == "  sweep      raysent sweep space.yaml"
     assert json.loads(raysent_("doctor", "quickstart", "--json").out)["problems"] == []
 
 
@@ -927,9 +929,9 @@ def test_doctor_says_which_task_files_are_there(raysent_, place):
     """Whole, missing and wrong files are told apart; a wrong one is exit code 1, with the line that evaluate gives."""
     ran = raysent_("doctor", "data")
     assert ran.code == 0
-    assert "MR: complete, 80 rows" in ran.out.splitlines()
+    assert re.search(r"^  MR +complete, 80 rows$", ran.out, re.MULTILINE)
     assert (
-        "TREC: no TREC/train_5500.label and 1 more; published at https://github.com/facebookresearch"
+        "  no TREC/train_5500.label and 1 more; published at https://github.com/facebookresearch"
         in ran.out
     )
     with (place / "data/MR/rt-polarity.pos").open("a") as stream:
@@ -1080,10 +1082,27 @@ def test_doctor_of_a_table_says_what_a_sweep_would_read(raysent_, place):
     ran = raysent_("doctor", "reviews.csv")
     assert ran.code == 0, ran.err
     assert "60 rows; 2 classes of 'label'" in ran.out
-    assert "reviews: rows of each class: good 40, bad 20" in ran.out.splitlines()
-    assert ran.out.splitlines()[-1] == "to train on it: raysent sweep --task reviews.csv"
+    first, *facts = ran.out.splitlines()
+    assert first == "reviews: 60 rows of 'text', 2 classes of 'label'; 20 rows are held out"
+    named = dict(line.strip().split("  ", 1) for line in facts)
+    assert named["classes"].strip() == "good 40, bad 20"
+    assert named["lengths"].strip() == "2 words in the median, 2 in the longest tenth, 2 at most"
+    assert named["copies"].strip() == "0 rows have the text of another one"
+    assert list(named)[-1] == "sweep"
+    assert "raysent sweep --task reviews.csv" in named["sweep"]
     (task,) = json.loads(raysent_("doctor", "reviews.csv", "--json").out)["tasks"]
     assert task["classes"] == {"bad": 20, "good": 40}
+    ran = raysent_("doctor", "text.txt")
+    first, *facts = ran.out.splitlines()
+    assert ran.code == 0, ran.err
+    assert re.fullmatch(r"text\.txt: [\d,]+ sentences in [\d,]+ documents", first)
+    assert facts[-1].split(maxsplit=1) == [
+        "sweep",
+        "raysent sweep quick_thoughts --corpus text.txt",
+    ]
+    (place / "novels").mkdir()
+    (place / "novels/one.txt").write_text((place / "text.txt").read_text())
+    assert raysent_("doctor", "novels").out.splitlines()[0].startswith("novels: ")
     (place / "none").mkdir()
     ran = raysent_("doctor", "none")
     assert (ran.code, "must hold the files of a task at least; found none" in ran.err) == (1, True)

@@ -531,7 +531,8 @@ def test_write_begins_with_what_to_take(combined: Path) -> None:
     ((folder, answer),) = read_answers(combined)
     assert f'<h1 dir="auto">CR: {answer.answer.test:.1f} % accuracy</h1>' in page
     assert f"<title>CR: {answer.answer.test:.1f} % accuracy – raysent</title>" in page
-    assert f"Your model: {folder} ({answer.answer.title}). {answer.sentence}." in prose(page)
+    assert f"Your model: {folder} ({answer.answer.title}). Accuracy " in prose(page)
+    assert f"{answer.score_text[1:]}." in prose(page)
     assert f"raysent predict {folder} new.csv" in prose(page)
     (plot,) = (one for one in figures(page) if one["data"][0].get("y", [""])[-1] == "your model")
     assert {"the most frequent class", "TF-IDF of words", "TF-IDF of characters"} <= set(

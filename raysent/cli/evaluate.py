@@ -307,17 +307,18 @@ def doctor(
         str,
         typer.Argument(
             metavar="PATH",
-            help="A sweep's folder, a folder of task files, a table, or a search space.",
+            help="A table, a text, a search space, a sweep's folder, or a folder of task files.",
         ),
     ],
     as_json: JsonOption = False,
 ) -> None:
-    """Check a sweep's files, task files, a table or a search space.
+    """Say what a table, a text, a search space, a sweep or a folder of task files holds, and what looks wrong.
 
-    Of a sweep: every line of its journal and ledger, and whether each has what the other says. Of a folder in
-    SentEval's layout: which tasks it holds, with the published number of rows, and where the others are published. Of
-    a table: what 'sweep --task' would read in it. Of a search space: every setting at every edge of the search.
-    Nothing is changed. Exit code 1 if a file is damaged, or the folder holds no task.
+    Of a table: columns, classes, lengths, language, copies and the split, as 'sweep --task' would read them. Of a text:
+    sentences, documents and words. Of a search space: every setting at every edge of the search. Of a sweep: every line
+    of its journal and ledger, and whether each has what the other says. Of a folder in SentEval's layout: which tasks
+    it holds, with the published number of rows. Nothing is changed. Exit code 1 if a file is damaged, or a folder holds
+    nothing of these.
     """
     found = raysent.doctor(path)
     if as_json:

@@ -36,6 +36,24 @@ _ENGLISH = re.compile(
 )
 _LEAST_ENGLISH = 0.12
 
+# Codes of ISO 639 -> names, of languages that are often met.
+_NAMES = {
+    "ar": "Arabic",
+    "de": "German",
+    "en": "English",
+    "es": "Spanish",
+    "fr": "French",
+    "it": "Italian",
+    "ja": "Japanese",
+    "ko": "Korean",
+    "pt": "Portuguese",
+    "ru": "Russian",
+    "th": "Thai",
+    "tr": "Turkish",
+    "vi": "Vietnamese",
+    "zh": "Chinese",
+}
+
 
 class TextLanguage(NamedTuple):
     """The language of a text: of all of it, or of most of its documents.
@@ -95,6 +113,11 @@ def main_language(texts: Iterable[str]) -> str:
     if not counts:
         return "en"
     return max(counts, key=lambda code: (counts[code], code))
+
+
+def language_name(code: str) -> str:
+    """Return the English name of a language by its code, where it is one of the frequent ones."""
+    return _NAMES.get(code, f"the language '{code}'")
 
 
 def language_of_texts(texts: Sequence[str]) -> str:

@@ -244,7 +244,12 @@ class Answer(StrictModel):
     @property
     def sentence(self) -> str:
         """What it is worth, and what simpler things would give."""
-        parts = [f"{self.task}: {self.score_text}", self.verdict]
+        return f"{self.task}: {'; '.join([self.score_text, *self.remarks])}"
+
+    @property
+    def remarks(self) -> list[str]:
+        """What simpler things would give, and what rows cannot show; each a sentence without its end."""
+        parts = [self.verdict]
         if self.gain is not None and self.gain.interval[0] <= 0 and self.taken != self.simplest:
             parts.append(
                 f"its gain in log loss on the {self.num_chosen:,} cross-validated rows is not beyond chance"
@@ -254,7 +259,7 @@ class Answer(StrictModel):
             is_faster = self.answer.encode_ms >= _FASTER * simple.encode_ms > 0
             if is_faster and simple.behind.interval[0] <= 0:
                 parts.append("--set evaluation.prefer=speed takes the fastest of what is as good")
-        return "; ".join(filter(None, parts))
+        return [part for part in parts if part]
 
     def _figure(self, score: float) -> str:
         """Return a score as it is written: accuracy in percent."""
@@ -281,7 +286,7 @@ def _lines_of_one(folder: Path, answer: Answer) -> list[str]:
     if len(title) > room and len(answer.answer.members) > 1:
         title = f"ensemble of {len(answer.answer.members)}: {title}"
     lines = [f"{start}{shortened(title, room)})"]
-    lines += [shortened(_capital(text)) for text in (answer.score_text, answer.verdict) if text]
+    lines += [shortened(capital(text)) for text in (answer.score_text, answer.verdict) if text]
     return [*lines, _next_line(folder, answer)]
 
 
@@ -310,7 +315,7 @@ def _next_line(folder: Path, answer: Answer) -> str:
     return line
 
 
-def _capital(text: str) -> str:
+def capital(text: str) -> str:
     """Return a sentence with a capital; names such as nDCG keep theirs."""
     has_name = any(letter.isupper() for letter in text.split(maxsplit=1)[0])
     return text if has_name else text[0].upper() + text[1:]

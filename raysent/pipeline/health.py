@@ -1,9 +1,9 @@
-"""What is there: `doctor`, whether files are whole, and `components`, encoders and all else that is installed."""
+"""What is there: `doctor`, what a path holds and whether it is sound, and `components`, all that is installed."""
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -11,12 +11,15 @@ from typing import Any, TypeVar
 import numpy as np
 import pandas as pd
 
+from raysent.data.corpus import CorpusConfig, corpus_language, corpus_notes, count_text
+from raysent.data.languages import language_name, language_of_texts
 from raysent.data.tables import is_table
+from raysent.ensembles import read_answers
 from raysent.ensembles.methods import METHODS
 from raysent.errors import ArtifactError, ConfigError, did_you_mean
 from raysent.evaluation.protocols import PROTOCOLS
 from raysent.evaluation.task import VALIDATED, TaskData
-from raysent.evaluation.tasks import TASKS, check_data, resolve_tasks
+from raysent.evaluation.tasks import TASKS, FilesStatus, check_data, resolve_tasks
 from raysent.models.codes import CODES
 from raysent.models.encoders import ENCODERS
 from raysent.models.objectives import OBJECTIVES
@@ -38,9 +41,14 @@ from raysent.sweeps.samplers import SAMPLERS
 from raysent.sweeps.schedulers import SCHEDULERS
 from raysent.sweeps.space import find_space, read_space
 from raysent.sweeps.trackers import TRACKERS
+from raysent.sweeps.trial import ENDED, trials_of
 
 # Classes that are shown with their rows.
 _SHOWN_CLASSES = 12
+_SPACE_SUFFIXES = (".yaml", ".yml")
+_TEXT_SUFFIXES = (".txt", ".md", ".html", ".htm", ".jsonl")
+# Of sentences without a neighbour: from this part on, objectives that read neighbours learn little.
+_MANY_ALONE = 0.5
 T = TypeVar("T")
 # Kinds of components that wings have: the values of entry points are registries, such as that of formats.
 _OF_WINGS: Registry[Registry[Any]] = Registry(
@@ -55,7 +63,7 @@ class Health:
     """What `doctor` found.
 
     Attributes:
-        lines: What there is, in words.
+        lines: What there is, in words: a short line, which a sweep begins with too, then a line for each fact.
         problems: What is damaged, one line each; empty if all is well.
         facts: The same as plain values.
     """
@@ -70,26 +78,50 @@ class Health:
 
 
 def doctor(path: str | Path) -> Health:
-    """Check a sweep's journal and ledger, a folder of task files, a table or a search space; nothing is changed.
+    """Say what a table, a text, a search space, a run or a folder of task files holds; nothing is changed.
 
     Args:
-        path: A sweep's folder; a folder in SentEval's layout, whose files are counted; a table, which is read as for
-            `--task`; or a search-space file or the bare name of a shipped one, which is checked at every edge of its
-            search.
+        path: A table, which is read as for `--task`; a file or a folder of running text, read as for `--corpus`; a
+            search-space file or the bare name of a shipped one, which is checked at every edge of its search; a sweep's
+            folder, whose journal and ledger are checked; or a folder in SentEval's layout, whose files are counted.
 
     Raises:
-        RaysentError: If there is no such file or folder, or the search space is wrong.
+        RaysentError: If there is no such file or folder, or it cannot be read.
     """
-    if not is_remote(str(path)) and not Path(path).is_dir():
-        return _of_table(str(path)) if is_table(path) else _of_space(path)
-    folder = open_folder(path)
-    if (folder / SWEEP_FILE).exists() or is_remote(str(path)):
+    if is_remote(str(path)):
+        return _of_sweep(open_folder(path))
+    if is_table(path):
+        return _of_table(str(path))
+    place = Path(path)
+    if place.is_dir():
+        return _of_folder(place)
+    is_text = place.is_file() and place.suffix.lower() not in _SPACE_SUFFIXES
+    return _of_text(str(path)) if is_text else _of_space(path)
+
+
+def _of_folder(folder: Path) -> Health:
+    """Return what a folder holds: a sweep, task files, or text."""
+    if (folder / SWEEP_FILE).exists():
         return _of_sweep(folder)
-    return _of_tasks(folder)
+    found = check_data(folder)
+    has_text = all(task.status == "missing" for task in found) and any(
+        file.name.removesuffix(".gz").lower().endswith(_TEXT_SUFFIXES) for file in folder.rglob("*")
+    )
+    return _of_text(str(folder)) if has_text else _of_tasks(folder, found)
+
+
+def _answer(
+    short: str, facts: Iterable[tuple[str, str]], *, warnings: Iterable[str] = ()
+) -> tuple[str, ...]:
+    """Return the one form of an answer: a short line, then a name and a text a line; empty texts are left out."""
+    rows = [(name, text) for name, text in facts if text]
+    rows[-1:-1] = [("warning", warning) for warning in warnings]
+    width = max((len(name) for name, _ in rows), default=0)
+    return (short, *(f"  {name:<{width}}  {text}" for name, text in rows))
 
 
 def _of_sweep(folder: Path) -> Health:
-    load_record(folder)
+    record = load_record(folder)
     problems: list[str] = []
 
     def checked(read: Callable[[], T]) -> T | None:
@@ -118,63 +150,169 @@ def _of_sweep(folder: Path) -> Health:
         "num_entries": None if entries is None else len(entries),
         "spent_usd": spent,
     }
-    in_words = [
-        "unknown events" if events is None else f"{len(events)} events",
-        "unknown ledger entries" if entries is None else f"{len(entries)} ledger entries",
-        "spent unknown" if spent is None else f"spent {spent:.2f} usd",
-    ]
-    return Health((", ".join(in_words),), tuple(problems), facts)
+    trials = trials_of(events or ())
+    num_ended = sum(trial.status in ENDED for trial in trials.values())
+    run = shlex.quote(address_of(folder))
+    answers = "" if problems else "; ".join(_answer_texts(folder))
+    is_over = any(event["event"] == "completed" for event in events or ())
+    lines = _answer(
+        f"{address_of(folder)}: a sweep of {record.space.name}, {num_ended} of "
+        f"{record.space.limits.trials} models trained",
+        [
+            ("journal", "damaged" if events is None else f"{len(events)} events"),
+            ("ledger", "damaged" if entries is None else f"{len(entries)} entries"),
+            ("spent", "unknown" if spent is None else f"{spent:.2f} usd"),
+            ("answer", answers),
+            ("next", f"raysent report {run}" if is_over else f"raysent resume {run}"),
+        ],
+    )
+    return Health(lines, tuple(problems), facts)
 
 
-def _of_tasks(folder: Path) -> Health:
-    found = check_data(folder)
-    lines = [
-        f"{one.task}: complete, {one.num_rows:,} rows" for one in found if one.status == "complete"
+def _answer_texts(folder: Path) -> list[str]:
+    """Return the answer on each task, with its score."""
+    return [
+        f"{answer.task} {answer.short_score}, {answer.answer.title}"
+        for _, answer in read_answers(folder)
     ]
-    lines += [
-        f"{one.task}: {one.problem}; published at {one.source}"
-        for one in found
-        if one.status == "missing"
+
+
+def _of_tasks(folder: Path, found: Sequence[FilesStatus]) -> Health:
+    complete = [task for task in found if task.status == "complete"]
+    facts = [(task.task, f"complete, {task.num_rows:,} rows") for task in complete]
+    facts += [
+        (task.task, f"{task.problem}; published at {task.source}")
+        for task in found
+        if task.status == "missing"
     ]
-    problems = tuple(one.problem for one in found if one.status == "wrong")
-    if all(one.status == "missing" for one in found):
+    problems = tuple(task.problem for task in found if task.status == "wrong")
+    if all(task.status == "missing" for task in found):
         problems = (f"{folder}: must hold the files of a task at least; found none",)
+    data = shlex.quote(str(folder))
+    lines = _answer(
+        f"{folder}: {len(complete)} of {len(found)} tasks in SentEval's layout",
+        [*facts, ("sweep", f"raysent sweep quick_thoughts --corpus TEXT --data {data}")],
+    )
     return Health(
-        tuple(lines), problems, {"folder": str(folder), "tasks": [asdict(one) for one in found]}
+        lines, problems, {"folder": str(folder), "tasks": [asdict(task) for task in found]}
     )
 
 
 def _of_table(path: str) -> Health:
-    """Return what a sweep would read in a table: columns, rows, classes and their sizes, and what looks wrong."""
+    """Return what a sweep would read in a table, and what looks wrong."""
+    tasks = resolve_tasks([path], scorings=VALIDATED)
+    warnings = [warning for task in tasks for warning in task.remarks.warnings]
     lines: list[str] = []
-    warnings: list[str] = []
     facts: list[dict[str, Any]] = []
-    for task in resolve_tasks([path], scorings=VALIDATED):
+    for task in tasks:
         rows = task.load()
-        lines += task.remarks.notes
-        warnings += [f"{path}: {warning}" for warning in task.remarks.warnings]
         fact: dict[str, Any] = {"task": task.name, "scoring": task.scoring}
-        if isinstance(rows, TaskData) and not rows.is_scored:
-            counts = np.bincount(rows.labels, minlength=len(rows.label_names))
-            fact["classes"] = dict(zip(rows.label_names, counts.tolist(), strict=True))
-            largest = sorted(fact["classes"].items(), key=lambda of_class: -of_class[1])
-            shown = [f"{name} {count:,}" for name, count in largest[:_SHOWN_CLASSES]]
-            num_more = len(largest) - len(shown)
-            shown += [f"{num_more} more"] if num_more else []
-            lines.append(f"{task.name}: rows of each class: {', '.join(shown)}")
+        named = [("read as", note.partition(": ")[2]) for note in task.remarks.notes]
+        if isinstance(rows, TaskData):
+            fact |= _facts_of_rows(rows)
+            named += _named_facts(fact)
         facts.append(fact)
-    lines += [f"warning: {warning}" for warning in warnings]
-    lines.append(f"to train on it: raysent sweep --task {shlex.quote(path)}")
+        lines += _answer(task.remarks.summary or task.name, named)
+    command = f"raysent sweep --task {shlex.quote(path)}"
+    last = [("sweep", f"{command} compares a pretrained encoder, TF-IDF and their ensembles")]
+    lines += _answer("", last, warnings=warnings)[1:]
     return Health(tuple(lines), (), {"file": path, "tasks": facts, "warnings": warnings})
+
+
+def _facts_of_rows(rows: TaskData) -> dict[str, Any]:
+    """Return plain values about a table's rows: sizes, lengths in words, language and copies."""
+    lengths = np.array([len(text.split()) for column in rows.sentences for text in column])
+    texts = list(zip(*rows.sentences, strict=True))
+    facts: dict[str, Any] = {
+        "num_rows": len(rows),
+        "num_test": len(rows.test),
+        "words": {
+            "median": float(np.median(lengths)),
+            "p90": float(np.quantile(lengths, 0.9)),
+            "most": int(lengths.max()),
+        },
+        "language": language_of_texts(rows.sentences[0]),
+        "num_copies": len(texts) - len(set(texts)),
+        "num_together": 0 if not len(rows.units) else len(rows) - len(np.unique(rows.units)),
+    }
+    if not rows.is_scored:
+        counts = np.bincount(rows.labels, minlength=len(rows.label_names))
+        facts["classes"] = dict(zip(rows.label_names, counts.tolist(), strict=True))
+    return facts
+
+
+def _named_facts(facts: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return the same in words."""
+    words, classes = facts["words"], facts.get("classes", {})
+    largest = sorted(classes.items(), key=lambda of_class: -of_class[1])
+    shown = [f"{name} {count:,}" for name, count in largest[:_SHOWN_CLASSES]]
+    num_more = len(largest) - len(shown)
+    shown += [f"{num_more} more, the smallest {largest[-1][1]:,}"] if num_more else []
+    together = facts["num_together"]
+    return [
+        ("classes", ", ".join(shown)),
+        (
+            "lengths",
+            f"{words['median']:g} words in the median, {words['p90']:g} in the longest tenth, "
+            f"{words['most']:,} at most",
+        ),
+        ("language", language_name(facts["language"])),
+        ("copies", f"{facts['num_copies']:,} rows have the text of another one"),
+        (
+            "kept together",
+            f"{together:,} rows that are copies, near-copies or of one group of others are never parted"
+            if together
+            else "",
+        ),
+    ]
+
+
+def _of_text(path: str) -> Health:
+    """Return what a sweep would read in running text."""
+    config = CorpusConfig(path=path)
+    num_sentences, counts, sizes = count_text(config)
+    language = corpus_language(config)
+    facts = {
+        "file": path,
+        "num_sentences": num_sentences,
+        "num_documents": len(sizes),
+        "num_words": int(counts.sum()),
+        "num_distinct_words": int((counts > 0).sum()),
+        "language": language,
+    }
+    alone = float(sizes[sizes < 2].sum() / max(1, sizes.sum()))
+    warnings = list(
+        (f"{alone:.0%} of the sentences stand alone in their document, and have no neighbour",)
+        if alone > _MANY_ALONE
+        else ()
+    )
+    lines = _answer(
+        f"{path}: {num_sentences:,} sentences in {len(sizes):,} documents",
+        [
+            *(("read as", note) for note in corpus_notes(config)),
+            ("words", f"{facts['num_words']:,}, {facts['num_distinct_words']:,} distinct"),
+            ("language", language_name(language)),
+            ("documents", f"{int(np.median(sizes)):,} sentences in the median"),
+            ("sweep", f"raysent sweep quick_thoughts --corpus {shlex.quote(path)}"),
+        ],
+        warnings=warnings,
+    )
+    return Health(lines, (), {**facts, "warnings": warnings})
 
 
 def _of_space(path: str | Path) -> Health:
     space = read_space(find_space(str(path)))
     check_task_names(space)
     facts = {"file": str(path), "names": len(space.domains), "trials": space.limits.trials}
-    return Health(
-        (f"{path}: ok, searches {facts['names']} names in {facts['trials']} trials",), (), facts
+    lines = _answer(
+        f"{path}: ok, searches {facts['names']} names in {facts['trials']} trials",
+        [
+            ("searched", ", ".join(space.domains)),
+            ("ranked by", space.metric),
+            ("sweep", f"raysent sweep {shlex.quote(str(path))}"),
+        ],
     )
+    return Health(lines, (), facts)
 
 
 def registries() -> dict[str, Registry[Any]]:

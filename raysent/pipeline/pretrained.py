@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from raysent.data.languages import language_of_texts
+from raysent.data.languages import language_name, language_of_texts
 from raysent.data.vocabulary import SubwordVocabulary
 from raysent.errors import ArtifactError, RaysentError
 from raysent.evaluation.task import VALIDATED, RetrievalData, Task, TaskData
@@ -38,22 +38,6 @@ from raysent.screen import shortened
 WITH_VARIABLE = "RAYSENT_WITH"
 # What a user writes to have no pretrained encoder.
 NONE = "none"
-_LANGUAGES = {
-    "ar": "Arabic",
-    "de": "German",
-    "en": "English",
-    "es": "Spanish",
-    "fr": "French",
-    "it": "Italian",
-    "ja": "Japanese",
-    "ko": "Korean",
-    "pt": "Portuguese",
-    "ru": "Russian",
-    "th": "Thai",
-    "tr": "Turkish",
-    "vi": "Vietnamese",
-    "zh": "Chinese",
-}
 # Texts of a task that are looked at for what an encoder does not read.
 _NUM_SAMPLED = 1000
 _MOST_UNKNOWN = 0.02
@@ -251,17 +235,13 @@ def _at_hand(language: str, *, say: Callable[[str], object], may_download: bool)
     others = [known.short_name for known in known_encoders() if find_local(known) is not None]
     if others:
         line = (
-            f"{', '.join(others)} on this machine reads no texts in {_language_name(language)}, and takes no part; "
+            f"{', '.join(others)} on this machine reads no texts in {language_name(language)}, and takes no part; "
             f"{_HOW}"
         )
-        missing = f"no pretrained encoder here reads {_language_name(language)}; {_HOW}"
+        missing = f"no pretrained encoder here reads {language_name(language)}; {_HOW}"
         return ChosenEncoders((), line, missing)
     line = f"no pretrained encoder is on this machine, and none can be downloaded; {_WORTH}; {_HOW}"
     return ChosenEncoders((), line, f"{_FEW}: {_HOW}")
-
-
-def _language_name(code: str) -> str:
-    return _LANGUAGES.get(code, f"the language '{code}'")
 
 
 def _has_layers(place: str) -> bool:

@@ -9,7 +9,19 @@ from typing import Any
 import plotly.graph_objects as go
 
 from raysent.ensembles import Answer, Candidate, commands
-from raysent.report.blocks import Block, Cell, Column, Figure, Note, Section, Table, fixed, label
+from raysent.ensembles.answer import capital
+from raysent.report.blocks import (
+    Block,
+    Cell,
+    Column,
+    Figure,
+    Note,
+    Section,
+    Table,
+    fixed,
+    label,
+    whole,
+)
 from raysent.report.figures import ACCENT, BEST, NAMES_AXIS, figure, whiskers
 from raysent.report.run import Run
 from raysent.storage import address_of
@@ -27,7 +39,8 @@ def what_to_take(run: Run) -> Section | None:
         use, serve = commands(folder, answer)
         what = "To index passages:" if answer.ranks else "To predict rows:"
         model = f"Your model: {address_of(folder)} ({answer.answer.title})"
-        notes = [Note(f"{model}. {answer.sentence}."), Note(what, use)]
+        worth = [answer.score_text, *answer.remarks]
+        notes = [Note(f"{model}."), *(Note(f"{capital(text)}.") for text in worth), Note(what, use)]
         blocks += [*notes, Note("To serve it:", serve), _plot(answer), _table(answer)]
     lead = " ".join(dict.fromkeys(answer.basis for _, answer in run.answers))
     return Section("answer", "Your model", lead, blocks)
@@ -98,5 +111,5 @@ def _row(answer: Answer, one: Candidate) -> list[Cell]:
             title=f"{fixed(one.interval[0], 1)} to {fixed(one.interval[1], 1)}",
         ),
         Cell(gain, one.behind.value),
-        Cell(fixed(one.encode_ms, 1), one.encode_ms),
+        Cell(whole(one.encode_ms), one.encode_ms),
     ]
