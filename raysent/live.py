@@ -182,6 +182,7 @@ def size_line(space: SearchSpace, facts: Mapping[str, Any]) -> str:
     """
     corpus, base = facts["corpus"], space.config(space.first_params())
     unit = "pairs" if base.source is base.pairs else "sentences"
+    unit = "rows" if base.source is base.labels else unit
     return (
         f"{corpus['num_train']:,} {unit} for training, {corpus['num_validation']:,} for validation"
     )

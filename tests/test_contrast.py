@@ -643,16 +643,8 @@ def test_own_rows_come_before_those_of_the_start(tmp_path):
     assert list(learned.items()) == [("rows", data.labels.row_hash), ("other", "rows")]
 
 
-def test_labels_that_would_choose_are_refused(tmp_path):
-    """A cross-validated task, scores, no labels named, and too small a batch."""
-    config = labels_run(tmp_path)
-    write_task(tmp_path, has_parts=False)
-    with pytest.raises(
-        ConfigError,
-        match=r"rows: must have validation and test rows of its own.*'split: \{validation",
-    ):
-        open_training_data(config)
-    write_task(tmp_path)
+def test_labels_that_are_not_there_are_refused(tmp_path):
+    """No labels named, and too small a batch."""
     with pytest.raises(ValueError, match=r"labels\.task must name a task for objective contrast"):
         labels_run(tmp_path, labels=None)
     with pytest.raises(DataError, match=r"training\.batch_size: must be at least 6"):

@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 import torch
+from small_bert import write_bert
 from tiny_run import write_corpus
 
 from raysent import pipeline
-from raysent.config import Override, get_dotted, parse_yaml
+from raysent.config import Document, Override, get_dotted, parse_yaml
 from raysent.errors import ConfigError
 from raysent.evaluation.task_set import TaskSet
 from raysent.live import fitted_lines
@@ -87,9 +88,11 @@ def test_fit_space_of_few_sentences_on_cores_is_narrow():
 
 
 def test_fit_space_of_many_sentences_on_a_gpu_keeps_the_values_of_the_file():
-    """Only the passes are chosen there."""
+    """Only the passes are chosen there, and the rates of many steps among those of the file."""
     space, written = fitted("quick_thoughts", BOOKS), read_space(find_space("quick_thoughts"))
-    assert space.domains == written.domains
+    rate = "training.learning_rate"
+    assert space.domains[rate].edges() == [1e-4, 2e-3]
+    assert {**space.domains, rate: None} == {**written.domains, rate: None}
     assert space.config({}).model_copy(update={"training": None}) == written.config({}).model_copy(
         update={"training": None}
     )
@@ -139,10 +142,42 @@ def test_fit_space_counts_the_steps_that_a_run_may_take():
     """`max_steps` ends a run before its passes do, for the choice of the rate and for its reason."""
     few = fitted("quick_thoughts", BOOKS, set=("training.max_steps=400",))
     assert few.fitted["training.learning_rate"].startswith("about 400 steps")
-    assert (
-        "training.learning_rate"
-        not in fitted("quick_thoughts", BOOKS, set=("training.max_steps=60000",)).fitted
-    )
+    many = fitted("quick_thoughts", BOOKS, set=("training.max_steps=60000",))
+    assert many.fitted["training.learning_rate"].startswith("about 60,000 steps")
+
+
+@pytest.mark.parametrize(
+    ("written", "few", "many"),
+    [
+        ([1e-5, 1e-4], [1e-5, 1e-4], [1e-5, 1e-4]),
+        ([1e-3, 1e-2], [1.5e-3, 6e-3], [1e-3, 2e-3]),
+        ([2e-3, 3e-3], [2e-3, 3e-3], [2e-3, 3e-3]),
+    ],
+)
+def test_fit_space_stays_in_the_interval_of_rates_that_is_written(written, few, many):
+    """Rates outside of it are none that the user wants, even where they are usual."""
+    values = read_space(find_space("quick_thoughts")).written()
+    values["search"]["training.learning_rate"] = {"loguniform": written}
+    space = parse_space(Document(values=values, source="own.yaml"), name="own")
+    for situation, rates in ((NOVELS, few), (BOOKS, many)):
+        found = fit_space(space, situation, speed=lambda _: RunSeconds(100.0))
+        assert found.domains["training.learning_rate"].edges() == pytest.approx(rates)
+
+
+@pytest.mark.parametrize(("lora", "rates"), [(None, [1e-6, 1e-4]), ({"rank": 2}, [1e-4, 1e-3])])
+def test_fit_space_knows_the_rates_of_pretrained_encoders(tmp_path, lora, rates):
+    """Those of weights, and of adapters; no interval of an encoder that begins with random values."""
+    encoder = {"type": "pretrained", "path": str(write_bert(tmp_path / "bert")), "lora": lora}
+    values = {
+        "base": {"encoder": encoder, "objective": {"type": "masked_words"}},
+        "search": {"training.learning_rate": {"loguniform": [1e-7, 1e-1]}},
+        "metric": "nll",
+        "fit": ["training.learning_rate"],
+    }
+    space = parse_space(Document(values=values, source="own.yaml"), name="own")
+    found = fit_space(space, NOVELS, speed=lambda _: RunSeconds(100.0))
+    assert found.domains["training.learning_rate"].edges() == rates
+    assert "of a pretrained encoder" in found.fitted["training.learning_rate"]
 
 
 def test_fit_space_limits_passes_and_says_so():

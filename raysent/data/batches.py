@@ -533,9 +533,11 @@ class LabelBatch(Batch):
 
     Attributes:
         labels: The class of each candidate, int64 [candidates].
+        more_often: The logarithm of a class's part of a batch over its part of all rows, float32 [classes].
     """
 
     labels: np.ndarray
+    more_often: np.ndarray = field(default_factory=lambda: np.zeros(1, dtype=np.float32))
 
 
 class LabelStream(_Stream[LabelBatch]):
@@ -591,7 +593,16 @@ class LabelStream(_Stream[LabelBatch]):
                 f"workers {world_size}: must be at most {sum(self._counts)}, the rows of a batch"
             )
         self.num_batches = max(1, sum(map(len, self._classes)) // sum(self._counts))
+        self._more_often = self._log_ratios()
         self._order = lru_cache(maxsize=4 * len(self._classes))(self._make_order)
+
+    def _log_ratios(self) -> np.ndarray:
+        """Return the logarithm of each class's part of a batch over its part of all rows; 0 for one that is in none."""
+        ratios = np.zeros(int(self._labels.max()) + 1, dtype=np.float32)
+        for rows, count in zip(self._classes, self._counts, strict=True):
+            in_batches, of_rows = count / sum(self._counts), len(rows) / len(self._labels)
+            ratios[self._labels[rows[0]]] = np.log(in_batches / of_rows)
+        return ratios
 
     def _rows(self, step: int) -> np.ndarray:
         drawn = [
@@ -616,6 +627,7 @@ class LabelStream(_Stream[LabelBatch]):
             candidates,
             np.zeros_like(candidates),
             self._labels[candidates],
+            self._more_often,
         )
         if not self._gathers:
             return batch

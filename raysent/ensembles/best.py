@@ -10,9 +10,11 @@ Where rows cannot decide, the order comes from what holds elsewhere. First stand
 the combination of what needs no training, with the best trial, and with all trials: each takes the place of the one
 before it if its log loss of out-of-fold predictions is lower. Anything else, such as one trial alone, has to be better
 by a standard error of the paired difference, of fifty rows or more. Before they are compared, predictions are scaled so
-that their probabilities are true. Of rated pairs the correlation decides, and its interval. A model that learned the
-task's labels is no part of it where others were trained: rows that it learned from cannot choose it. The others are
-fitted and chosen by all rows, and compared with what has it by those that it did not learn from.
+that their probabilities are true. Of rated pairs the correlation decides, and its interval.
+
+A model that learned the task's labels is a member like any other where models of its setting that have not learned a
+row predict it (`evaluation.parts`). Where some rows alone are predicted so, the others are fitted and chosen by all
+rows, and compared with what has it by those. One that learned all is left out: rows that trained it cannot choose it.
 
 The most frequent class is taken where no candidate is above it by a paired interval, in the metric or the log loss, of
 a few hundred rows or more: fewer show no difference that is there. The rows that choose are those that train; test rows
@@ -57,18 +59,21 @@ from raysent.ensembles.result import (
 )
 from raysent.ensembles.soup import save_soup
 from raysent.ensembles.task_ensemble import compatible, fold_predictions, num_fitted
+from raysent.errors import DataError
 from raysent.evaluation.baselines import LEXICAL, is_free, is_pretrained, worth_elsewhere
 from raysent.evaluation.bootstrap import BootstrapEstimate, Resamples, interval_of
 from raysent.evaluation.evaluate import Evaluator
-from raysent.evaluation.members import Member, Model, expand
+from raysent.evaluation.members import Member, Model, expand, model_folder
 from raysent.evaluation.probes.results import FoldResult
 from raysent.evaluation.records import Record
 from raysent.evaluation.refit import NUM_FITTED
 from raysent.evaluation.targets import Float64, Targets
 from raysent.evaluation.task import Task
 from raysent.evaluation.titles import model_title
+from raysent.models.files import read_record as read_about
 from raysent.models.known import reads_language
 from raysent.models.schemes import split_path
+from raysent.progress import messages
 from raysent.storage import path_below, remove_folder, write_text
 from raysent.storage.layout import (
     BEST_FOLDER,
@@ -168,7 +173,7 @@ def save_best(
     trials = expand(models) if models else []
     others = [one for one in evaluator.baselines(trials, tasks) if baselines or is_free(one.path)]
     others += expand(pretrained) if pretrained else []
-    records = evaluator.records([*trials, *others], tasks)
+    records = choosable(evaluator.records([*trials, *others], tasks))
     trials = [trial for trial in trials if trial in records]
     if soup := save_soup({one: records[one] for one in trials}, evaluator, run=run, tasks=tasks):
         trials, records = [*trials, soup[0]], {**records, soup[0]: soup[1]}
@@ -193,12 +198,45 @@ def save_best(
     return saved
 
 
+def choosable(records: Members) -> Members:
+    """Return the members that rows can choose; says which learned all rows that would.
+
+    Raises:
+        DataError: If there is no other.
+    """
+    left = {
+        member: of_member
+        for member, of_member in records.items()
+        if all(record.about.get("out_of_fold", True) for record in of_member)
+    }
+    for member in records.keys() - left.keys():
+        line = f"{member.name} learned every labelled row of a task, so that none can choose it"
+        if not left:
+            raise DataError(f"{line}; name another model beside it")
+        messages.print(f"{line}: it is no part of the answer", soft_wrap=True)
+    return left
+
+
 def unread(members: Iterable[Member], language: str | None) -> list[str]:
     """Return the paths of those pretrained encoders among members that do not read a language."""
     paths = [member.path for member in members if is_pretrained(member.path)]
     if language is None:
         return []
     return [path for path in paths if not reads_language(split_path(path)[1] or "", language)]
+
+
+def starts_from_encoder(member: Member, *, unfit: Collection[str] = ()) -> bool:
+    """Return whether a trained model started from a pretrained encoder.
+
+    Args:
+        member: The model.
+        unfit: Paths of encoders that do not count, as they do not read the language of the text.
+    """
+    folder = model_folder(Path(member.path))
+    if folder is None or member.encoder is not None:
+        return False
+    start = read_about(folder).config.encoder.tokenizer
+    return start is not None and not any(split_path(path)[1] == str(start.path) for path in unfit)
 
 
 def save_encoder(run: Path, records: Members) -> None:
@@ -235,12 +273,19 @@ def _save(
 ) -> EnsembleResult:
     members = list(records)
     costs = [member_cost(one, [record]) for one, record in records.items()]
-    learned = [one for one in members if records[one].score.learned]
-    worth = worth_elsewhere([one.path for one in members], unfit=unfit)
+    num_rows = {one: len(record.folds[0].validation_rows) for one, record in records.items()}
+    learned = [
+        one
+        for one, record in records.items()
+        if record.score.learned and num_rows[one] < max(num_rows.values())
+    ]
+    tuned = [one for one in trials if records[one].score.learned and one not in learned]
+    from_encoders = [one.path for one in tuned if starts_from_encoder(one, unfit=unfit)]
+    worth = worth_elsewhere([one.path for one in members], unfit=unfit, tuned=from_encoders)
     candidates = fit_candidates(
         list(records.values()),
         costs,
-        groups=groups_of(members, trials, learned=learned),
+        groups=groups_of(members, trials, learned=learned, tuned=tuned),
         worth=worth,
     )
     answer = answer_of(
@@ -299,17 +344,33 @@ def _as_scored(member: Member, record: Record) -> Record:
 
 
 def groups_of(
-    members: Sequence[Member], trials: Sequence[Member], *, learned: Collection[Member] = ()
+    members: Sequence[Member],
+    trials: Sequence[Member],
+    *,
+    learned: Collection[Member] = (),
+    tuned: Collection[Member] = (),
 ) -> list[tuple[int, ...]]:
     """Return the sets of models that are combined, as places among the members, simple ones first.
 
-    Sets without what learned the task's labels come first: it is taken where rows show that it is better.
+    Args:
+        members: The models.
+        trials: Those of them that were trained, best first.
+        learned: Those that learned rows which choose; they come last, and are taken where other rows show it.
+        tuned: Those that learned labels, and predict each row by models that had not learned it.
     """
     lexical = [place for place, one in enumerate(members) if one.path in LEXICAL]
     free = [place for place, one in enumerate(members) if is_free(one.path)]
     trained = [place for place, one in enumerate(members) if one in trials]
     unlearned = [place for place in trained if members[place] not in learned]
-    sets = [lexical, free, [*free, *unlearned[:1]], [*free, *unlearned], unlearned]
+    best_tuned = [place for place in unlearned if members[place] in tuned][:1]
+    sets = [
+        lexical,
+        free,
+        [*free, *best_tuned],
+        [*free, *unlearned[:1]],
+        [*free, *unlearned],
+        unlearned,
+    ]
     if len(unlearned) < len(trained):
         sets += [[*free, *trained[:1]], [*free, *trained], trained]
     whole = (tuple(sorted(set(places))) for places in sets)
@@ -331,7 +392,9 @@ def fit_candidates(
         groups: Sets of models to combine, as places among them; see `groups_of`.
         worth: What each model is worth on other tables; see `worth_elsewhere`.
     """
-    leaders = [place for place in range(len(records)) if worth[place]]
+    leaders = [
+        place for place, record in enumerate(records) if worth[place] and not record.score.learned
+    ]
     candidates = [
         _fitted(
             [place],

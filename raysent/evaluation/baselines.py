@@ -34,6 +34,8 @@ RANKING = ("bm25",)
 _FORMS = ("tfidf:", "words:", "start:", "hash:")
 # Pretrained encoders that are read as they are. The last layer comes first, then the middle one.
 PRETRAINED = ("st:", "hf:", "middle:", STATIC)
+# Of models that learned labels from a pretrained encoder, beside the encoder as it is.
+_WORTH_OF_TUNED = 0.5
 
 
 def baselines_of(
@@ -108,7 +110,9 @@ def is_pretrained(path: str) -> bool:
     return path.startswith(PRETRAINED)
 
 
-def worth_elsewhere(paths: Sequence[str], *, unfit: Collection[str] = ()) -> list[float]:
+def worth_elsewhere(
+    paths: Sequence[str], *, unfit: Collection[str] = (), tuned: Collection[str] = ()
+) -> list[float]:
     """Return what each model is worth on other tables, from 0 to 1; the sum is 1.
 
     Where a pretrained encoder reads the language of a text, it is far above anything else with few labels, and so are
@@ -118,6 +122,8 @@ def worth_elsewhere(paths: Sequence[str], *, unfit: Collection[str] = ()) -> lis
     Args:
         paths: The models, as arguments of `load`; at least one.
         unfit: Those of the pretrained encoders that do not read the language of the text.
+        tuned: Those that started from a pretrained encoder and learned the labels of the task. Where one reads the
+            language, they are worth as much together as the encoders as they are.
     """
     pretrained = [path for path in paths if is_pretrained(path) and path not in unfit]
     # A static table is below the encoder that it is of.
@@ -125,8 +131,12 @@ def worth_elsewhere(paths: Sequence[str], *, unfit: Collection[str] = ()) -> lis
     for lexical in reversed(LEXICAL):
         if not leaders and lexical in paths:
             leaders = [lexical]
-    leaders = leaders or list(paths)
-    return [1 / len(leaders) if path in leaders else 0.0 for path in paths]
+    leaders = leaders or [path for path in paths if path not in tuned] or list(paths)
+    of_encoders = any(is_pretrained(path) for path in leaders)
+    learned = [path for path in paths if path in tuned] if of_encoders else []
+    each = dict.fromkeys(leaders, (1 - _WORTH_OF_TUNED * bool(learned)) / len(leaders))
+    each |= dict.fromkeys(learned, _WORTH_OF_TUNED / max(1, len(learned)))
+    return [each.get(path, 0.0) for path in paths]
 
 
 def below_start(scores: Mapping[str, float]) -> dict[str, float]:

@@ -25,9 +25,10 @@ from raysent.errors import ArtifactError, ConfigError, DataError
 from raysent.evaluation.baselines import LEXICAL, baselines_of, is_pretrained
 from raysent.evaluation.bootstrap import score_interval
 from raysent.evaluation.division import divided
-from raysent.evaluation.members import Member, Model, expand
-from raysent.evaluation.own_layer import own_result
-from raysent.evaluation.probes.features import task_features
+from raysent.evaluation.members import Member, Model, expand, model_key
+from raysent.evaluation.own_layer import has_own_layer, layer_result, own_result
+from raysent.evaluation.parts import fit_parts, has_parts, part_folders, without_learned
+from raysent.evaluation.probes.features import Encode, task_features
 from raysent.evaluation.probes.lexical import fit_lexical
 from raysent.evaluation.probes.results import ProbeResult, balance_measures
 from raysent.evaluation.protocols import PROTOCOLS, check_rows, fit_probe, protocol_name
@@ -425,6 +426,8 @@ def _settings(member: Member, data: TaskData, protocol: str) -> dict[str, object
     settings = PROTOCOLS[protocol].settings()
     if _trains_on_validation(data, protocol):
         settings["joins"] = True
+    if parts := part_folders(member.path):
+        settings["parts"] = [model_key(str(part)) for part in parts]
     if len(data.units):
         settings["units"] = data.units.tolist()
     if _has_few_rows(data, protocol):
@@ -536,10 +539,32 @@ def has_learned(encoder: SentenceEncoder, data: TaskData) -> bool:
     return data.task in tasks or data.is_any_of(tasks.values())
 
 
+def _learned_result(
+    job: Job, data: TaskData, encoder: SentenceEncoder, encode: Encode
+) -> tuple[ProbeResult, bool, bool]:
+    """Return the result of a model that learned rows among which there are no validation rows of the task's own.
+
+    Returns:
+        The result; whether it is of the model's own layer; and whether the rows that choose were predicted by models
+        that had not learned them.
+    """
+    if parts := part_folders(job.member.path):
+        found = fit_parts(encoder, encode, data, [load_model(str(part)) for part in parts])
+        return found.result, found.uses_layer, True
+    judged = without_learned(job.member.path, data)
+    some = data if judged is None else judged
+    result = fit_probe(task_features(encode, some), some, protocol="fast", source=job.member.path)
+    has_layer = judged is not None and has_own_layer(encoder, data)
+    own = layer_result(encoder, some, result) if has_layer else None
+    return own or result, own is not None, judged is not None
+
+
 def _run_probe(job: Job, data: TaskData, encoder: SentenceEncoder) -> Record:
-    started, arrays, own = time.perf_counter(), dict[str, np.ndarray](), None
-    encoded = started
+    started, arrays = time.perf_counter(), dict[str, np.ndarray]()
+    encoded, uses_layer, is_out_of_fold = started, False, True
     learned = has_learned(encoder, data)
+    # What learned rows of the table may not be tested on them.
+    data = divided(data) if learned else data
     trains_on_both = _trains_on_validation(data, job.protocol) and not learned
     fitted = data.cross_validated() if trains_on_both else data
     if isinstance(encoder, LexicalModel):
@@ -548,11 +573,16 @@ def _run_probe(job: Job, data: TaskData, encoder: SentenceEncoder) -> Record:
         result = replace(result, measures={**balance_measures(data, result), **result.measures})
     else:
         encode_stored = stored(encoder, job.member, is_kept=is_pretrained(job.member.path))
-        features = task_features(encode_stored, data)
-        encoded = time.perf_counter()
-        result = fit_probe(features, fitted, protocol=job.protocol, source=job.member.path)
-        own = own_result(encoder, data, result) if job.protocol in ("fast", DIVIDED) else None
-        result = own or result
+        is_fast = job.protocol in ("fast", DIVIDED)
+        if learned and is_fast and has_parts(data):
+            result, uses_layer, is_out_of_fold = _learned_result(job, data, encoder, encode_stored)
+            encoded = time.perf_counter()
+        else:
+            features = task_features(encode_stored, data)
+            encoded = time.perf_counter()
+            result = fit_probe(features, fitted, protocol=job.protocol, source=job.member.path)
+            own = own_result(encoder, data, result) if is_fast else None
+            uses_layer, result = own is not None, own or result
     result = scored_by_validation(result, data) if trains_on_both else result
     seconds = {"encode_s": encoded - started, "probe_s": time.perf_counter() - encoded}
     if isinstance(encoder, LexicalModel):
@@ -576,7 +606,7 @@ def _run_probe(job: Job, data: TaskData, encoder: SentenceEncoder) -> Record:
         "costs": asdict(costs),
         "scale": data.scale,
     }
-    about |= {"learned": learned, "own_layer": own is not None}
+    about |= {"learned": learned, "own_layer": uses_layer, "out_of_fold": is_out_of_fold}
     return Record(
         model=job.member.name,
         model_key=job.member.key,

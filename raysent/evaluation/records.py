@@ -520,7 +520,8 @@ def _record(about: dict[str, Any], arrays: dict[str, np.ndarray]) -> Record:
         probe=Probe(arrays["probe_weights"], arrays["probe_intercepts"], about["probe_strength"]),
         about={name: about[name] for name in _ABOUT}
         | {"costs": about.get("costs", {}), "scale": about.get("scale")}
-        | {name: about.get(name, False) for name in ("learned", "own_layer")},
+        | {name: about.get(name, False) for name in ("learned", "own_layer")}
+        | {"out_of_fold": about.get("out_of_fold", True)},
         arrays={
             name.removeprefix(_MODEL_ARRAYS): value
             for name, value in arrays.items()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 from raysent.config import Override
@@ -26,6 +27,11 @@ from raysent.pipeline.arguments import (
     take_along,
     tasks_of,
     with_labels_of,
+)
+from raysent.pipeline.learning import (
+    learned_labels,
+    with_labelled_rows,
+    with_pretrained_family,
 )
 from raysent.pipeline.pretrained import choose_encoders
 from raysent.pipeline.results import SweepPlan
@@ -111,14 +117,23 @@ def fitted(
     """
     if not plan.space.limits.trials:
         return plan
+    join = partial(
+        with_pretrained_family,
+        encoders=plan.pretrained.paths,
+        tasks=plan.task_set,
+        address=plan.address,
+        progress=progress,
+    )
+    alone, why = join(plan.space, is_fitted=False)
     space = fit_to_machine(
-        plan.space,
-        tasks=ranking_tasks(plan.space, plan.task_set),
+        alone,
+        tasks=ranking_tasks(alone, plan.task_set),
         address=plan.address,
         machines=machines,
         progress=progress,
     )
-    return replace(plan, space=with_possible_trials(space))
+    space, why_not = join(with_possible_trials(space))
+    return replace(plan, space=space, notes=tuple(line for line in (why, why_not) if line))
 
 
 def estimated(plan: SweepPlan, *, progress: Progress | None = None) -> SweepPlan:
@@ -150,11 +165,11 @@ def divided(plan: SweepPlan, *, moves: bool) -> SweepPlan:
     ranking, ranking_file = _ranking_rows(plan)
     tasks |= {spec_of(task): (task, ranking.data) for task in ranking}
     files = {} if ranking_file is None else {"validation.downstream.rows": ranking_file}
-    labels = plan.space.config(plan.space.first_params()).labels
+    labels, labels_file = learned_labels(plan.space), ""
     if labels is not None and labels.task is not None:
         learned = find_task(labels.task, scorings=PROBED)
         tasks[spec_of(learned)] = (learned, None if labels.data is None else Path(labels.data))
-        files["labels.rows"] = f"{DIVISIONS_FOLDER}/{learned.name}{ROWS_SUFFIX}"
+        labels_file = f"{DIVISIONS_FOLDER}/{learned.name}{ROWS_SUFFIX}"
     remove_folder(plan.folder / DIVISIONS_FOLDER, below=plan.folder)
     ranks = ranking.names if plan.space.metric == "downstream" else ()
     divide_tasks(plan.folder, tasks.values(), ranking=ranks)
@@ -164,6 +179,8 @@ def divided(plan: SweepPlan, *, moves: bool) -> SweepPlan:
         if (plan.folder / file).is_file()
     ]
     space = with_overrides(plan.space, overrides)
+    if labels_file and (plan.folder / labels_file).is_file():
+        space = with_labelled_rows(space, f"{to_uri(plan.folder)}/{labels_file}")
     return replace(plan, space=with_absolute_paths(space) if moves else space)
 
 

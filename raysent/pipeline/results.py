@@ -99,6 +99,7 @@ class SweepPlan:
         pretrained: Which pretrained encoders take part in the answer.
         facts: What is known of `corpus` and `pool`, and the memory of the largest trial; empty without trials.
         estimate: Hours, dollars, and when each report is known; None without trials.
+        notes: Lines about what takes no part, and why.
     """
 
     space: SearchSpace
@@ -108,6 +109,7 @@ class SweepPlan:
     pretrained: ChosenEncoders = field(default_factory=lambda: ChosenEncoders(()))
     facts: Mapping[str, Any] = field(default_factory=dict)
     estimate: Estimate | None = None
+    notes: tuple[str, ...] = ()
 
     @property
     def tasks(self) -> tuple[str, ...]:

@@ -24,7 +24,7 @@ from raysent.ensembles import (
 )
 from raysent.ensembles.best import Keeping
 from raysent.ensembles.combining import combine
-from raysent.errors import BudgetError, ConfigError, listed
+from raysent.errors import BudgetError, ConfigError, TrainingError, listed
 from raysent.evaluation.baselines import baselines_of
 from raysent.evaluation.divided import (
     divide_tasks,
@@ -116,6 +116,7 @@ from raysent.sweeps.fleet import (
 )
 from raysent.sweeps.lessons import keep_lessons
 from raysent.sweeps.machines import layout, this_machine
+from raysent.sweeps.parts import learns_parts, train_parts
 from raysent.sweeps.ranking import members_of_kinds, select_members
 from raysent.sweeps.space import SearchSpace, SweepSettings, absolute_paths
 from raysent.sweeps.trackers import TrackingThread
@@ -166,6 +167,7 @@ def plan(  # noqa: PLR0913 - the options of the command
     planned = with_encoders(planned, say=lambda _: None, may_download=False)
     with ProgressLines(is_quiet=not progress) as bar:
         planned = estimated(planned, progress=bar)
+    show(*(planned.notes if progress else ()))
     if progress and planned.space.limits.trials:
         print_notes(planned.space.config(planned.space.first_params()))
     return planned
@@ -253,6 +255,7 @@ def sweep(  # noqa: PLR0913 - the options of the command
             planned = with_own_text(planned)
             with ProgressLines(is_quiet=not progress) as bar:
                 planned = fitted(planned, progress=bar)
+            show(*(planned.notes if shows_plan else ()))
             # Workers on other machines have other working folders; those of a submitted job have a copy of its own.
             planned = divided(planned, moves=address is not None and not is_submitted())
             record = SweepRecord(
@@ -540,6 +543,7 @@ def _evaluate_best(
     data = None if options.get("data") is None else Path(options["data"])
     trials, left_out = _members_of(ended)
     members = [trial_folder(ended.folder, trial.number) for trial in trials]
+    map_all = _map_of(machines)
     kinds: Kinds | None = None
     has_candidates = bool(members) or not ended.space.limits.trials
     result, stopped = None, ""
@@ -553,7 +557,8 @@ def _evaluate_best(
                 bar(what, done, total)
 
             try:
-                shared: dict[str, Any] = {"progress": on_progress, "map_jobs": _map_of(machines)}
+                members = _with_parts(ended, members, map_all, on_progress)
+                shared: dict[str, Any] = {"progress": on_progress, "map_jobs": map_all}
                 shared["lexical_s"] = ended.space.limits.lexical_s
                 evaluator = Evaluator(
                     ended.folder / EVALUATION_FOLDER, data, divides=True, goes_on=True, **shared
@@ -599,7 +604,7 @@ def _evaluate_best(
                         pretrained,
                         {**options, "tasks": chosen},
                         on_progress,
-                        _map_of(machines),
+                        map_all,
                     )
                 machines.release()  # the rest is this machine's work
             except BudgetError as error:
@@ -617,6 +622,30 @@ def _evaluate_best(
         left_out=left_out,
         kinds=kinds,
     )
+
+
+def _with_parts(
+    ended: Sweep, members: Sequence[Path], run: MapJobs, progress: Progress
+) -> list[Path]:
+    """Return members of which the best one that learned labels has predictions of every row; see `sweeps.parts`.
+
+    Others that learned labels are left out: for each of them as many trainings would be needed.
+    """
+    trials = {trial_folder(ended.folder, one.number): one for one in ended.recorded.trials}
+    learned = [member for member in members if learns_parts(ended.folder, trials[member])]
+    if not learned:
+        return list(members)
+    others = [member for member in members if member not in learned]
+    try:
+        whole = train_parts(ended.folder, trials[learned[0]], run, progress=progress)
+    except TrainingError as error:
+        warn(f"{error}; no model that learned labels takes part")
+        return others
+    return [
+        whole if member == learned[0] else member
+        for member in members
+        if member in (learned[0], *others)
+    ]
 
 
 def _save_kinds(

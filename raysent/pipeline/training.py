@@ -426,6 +426,8 @@ def retrained_config(
     names = {override.name for override in overrides}
     if "training.epochs" in names and "training.max_steps" not in names:
         set_dotted(values, "training.max_steps", None)
+    if "training.epochs" in names and "training.steps" not in names:
+        set_dotted(values, "training.steps", None)
     for override in overrides:
         if not from_scratch and override.name.split(".")[0] in _FIXED_PARTS:
             raise ConfigError(

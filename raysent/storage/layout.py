@@ -10,6 +10,7 @@ a sweep      sweep.json journal.jsonl ledger.jsonl trials.csv lessons.json trial
              best/ or best/TASK/ (an ensemble: what to take)   encoder/ (a model: the best with vectors)
              kinds/ (an ensemble of the best trial of each kind of encoder, and kinds.json: what each adds)
              soup/ (a model: the mean of trials' weights, if they share a start and it is better)
+             learned/0000/ (a training on all rows of what learned labels)   learned/0000/without-1/ ...
 an ensemble  ensemble.json evaluation/ members/a/ ...   (a sweep's own is in its folder)
 any of them  evaluation/ report.html
 a code       code.json code.safetensors
@@ -71,6 +72,8 @@ KINDS_FOLDER = "kinds"
 KINDS_FILE = "kinds.json"
 # Beside an answer: what it predicts of each labelled row that did not fit it.
 ANSWER_ROWS_FILE = "predicted.npz"
+# The best trial that learned labels: trained on all rows, and without each part of them.
+LEARNED_FOLDER = "learned"
 # What a saved model is and what it is worth.
 CARD_FILE = "README.md"
 # In an ensemble's folder: members that were in memory. In a composition's: all members.

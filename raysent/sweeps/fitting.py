@@ -74,10 +74,8 @@ _LITTLE = "teach next to nothing"
 _SHORTAGES = (_LITTLE, "is enough")
 # Runs of a space that are looked at for which settings any of them has.
 _MOST_RUNS = 256
-# With fewer steps than this, rates of this interval; more steps have the space's own.
+# Fewer steps than this are few.
 _FEW_STEPS = 50_000
-_RATES = (1.5e-3, 6e-3)
-_RATE = 3e-3
 # Sentences that a trial reads if no time is given, and how often it reads text, or pairs, at most. On twelve novels the
 # score on held-out sentences fell from the second pass on.
 _CPU_SENTENCES, _GPU_SENTENCES = 500_000, 20_000_000
@@ -90,6 +88,28 @@ _UNLIKE_KINDS = 2.0
 # Reports, of which at least so many remain for early stopping; and the part of a trial's time that validation may take.
 _MIN_REPORTS, _MAX_REPORTS = 3, 40
 _MOST_VALIDATION = 0.2
+
+
+@dataclass(frozen=True)
+class Rates:
+    """Learning rates that are right for a kind of training.
+
+    Attributes:
+        least: The lowest one.
+        most: The highest one.
+        usual: What is taken where none is searched; None for what is written.
+    """
+
+    least: float
+    most: float
+    usual: float | None
+
+
+# Of few steps from random values, of many, and of a pretrained encoder's weights and adapters.
+_RATES = Rates(1.5e-3, 6e-3, 3e-3)
+_RATES_OF_MANY = Rates(1e-4, 2e-3, None)
+_RATES_OF_WEIGHTS = Rates(1e-6, 1e-4, 3e-5)
+_RATES_OF_ADAPTERS = Rates(1e-4, 1e-3, 3e-4)
 
 
 @dataclass(frozen=True)
@@ -296,7 +316,7 @@ def _with_chosen(space: SearchSpace, chosen: Override, why: str) -> SearchSpace:
 def _situation(
     space: SearchSpace, size: TextSize, machines: Machines, plan: Layout, *, is_local: bool
 ) -> Situation:
-    trial_s, limit = _trial_seconds(space, plan, num_machines=machines.num)
+    trial_s, limit = trial_seconds(space, plan, num_machines=machines.num)
     has_gpu = plan.gpus_per_worker > 0
     return Situation(
         num_train=size.num_train,
@@ -324,10 +344,16 @@ def _budget(space: SearchSpace) -> Budget:
     return space.budget(datetime.datetime.now(datetime.UTC))
 
 
-def _trial_seconds(
+def trial_seconds(
     space: SearchSpace, plan: Layout, *, num_machines: int
 ) -> tuple[float | None, str]:
-    """Return the seconds that a whole trial may train, and why, in words; None without a limit on time or dollars."""
+    """Return the seconds that a whole trial may train, and why, in words; None without a limit on time or dollars.
+
+    Args:
+        space: The space.
+        plan: How trials share the machines.
+        num_machines: The machines.
+    """
     work = PlannedWork(
         num_trials=space.limits.trials,
         part=part_trained(space, at_once=plan.concurrent),
@@ -428,10 +454,19 @@ class _Fitting:
             set_dotted(self._values, f"base.validation.{name}", value)
         self._reasons["metric"] = why
 
-    def put_rates(self, name: str, why: str) -> None:
-        """Set a learning rate in `base`, and the interval of a searched one, to those of few steps."""
+    def put_rates(self, name: str, rates: Rates, why: str) -> None:
+        """Set a learning rate in `base`, and the interval of a searched one, to some rates.
+
+        What is searched stays in the interval that is written; one without such rates stays as it is.
+        """
         for place, key in list(_places(self._values, name)):
-            place[key] = {"loguniform": list(_RATES)} if isinstance(place[key], dict) else _RATE
+            if not isinstance(place[key], dict):
+                place[key] = rates.usual or place[key]
+                continue
+            written = _numbers(place[key])
+            inside = [max(min(written), rates.least), min(max(written), rates.most)]
+            if inside[0] < inside[1]:
+                place[key] = {"loguniform": inside}
         self._reasons[name] = why
 
     def explain_kinds(self) -> None:
@@ -769,16 +804,20 @@ def _too_few_steps(num_steps: float, *, num_trials: int) -> str:
 
 
 def _fit_learning_rate(fitting: _Fitting, name: str) -> None:
-    """Few steps want a higher rate than the space's own, which is for many."""
-    training = fitting.first().training
-    steps = min(
-        training.max_steps or math.inf,
-        training.epochs * fitting.now.num_train / training.batch_size,
-    )
-    if steps >= _FEW_STEPS:
-        return
+    """Few steps want a higher rate than many; a pretrained encoder wants a lower one than any other."""
+    config = fitting.first()
+    training = config.training
+    of_text = training.steps or training.epochs * fitting.now.num_train / training.batch_size
+    steps = min(training.max_steps or math.inf, of_text)
     falls = ", with a falling rate" if training.schedule == "linear" else ""
-    fitting.put_rates(name, f"about {max(1, round(steps)):,} steps{falls}")
+    why = f"about {max(1, round(steps)):,} steps{falls}"
+    adapters = [getattr(one, "lora_settings", None) for one in encoders_in(config.encoder)]
+    if config.tokenizer is not None:
+        kind = "adapters" if any(adapters) else "weights"
+        rates = _RATES_OF_ADAPTERS if any(adapters) else _RATES_OF_WEIGHTS
+        fitting.put_rates(name, rates, f"{kind} of a pretrained encoder")
+    else:
+        fitting.put_rates(name, _RATES if steps < _FEW_STEPS else _RATES_OF_MANY, why)
 
 
 def _fit_reports(fitting: _Fitting, name: str) -> None:

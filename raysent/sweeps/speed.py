@@ -28,7 +28,7 @@ from raysent.sweeps.space import SearchSpace
 from raysent.training.data import TextSize, TrainingData, open_training_data, text_size
 from raysent.training.loop import seconds_of_steps
 from raysent.training.plan import open_stream
-from raysent.training.run import RunConfig
+from raysent.training.run import RunConfig, TrainingConfig
 from raysent.training.workers import Workers
 
 # Words of a sentence if they are not counted; operations of a core in a second; seconds of each step besides.
@@ -95,22 +95,40 @@ def trial_time(
     if space.cost.trial_s is not None:
         return TrialTime(space.cost.trial_s, "cost.trial", _GIVEN_SIGMA)
     params = space.first_params()
+    is_measured = is_alike(machines, address)
+    by_source: dict[str, list[RunConfig]] = {}
+    for config in drawn_configs(space):
+        by_source.setdefault(type(config.source).__name__, []).append(config)
     try:
-        size, plan = (
-            text_size(space.config(params)),
-            layout(space.limits, machines, num_trials=space.limits.trials),
-        )
-        speed = MeasuredSpeed(size, plan, progress, is_measured=is_alike(machines, address))
-        configs = drawn_configs(space)
-        run = speed(configs)
-        epochs = fmean(config.training.epochs for config in configs)
-        reports = fmean(config.training.num_reports for config in configs)
+        plan = layout(space.limits, machines, num_trials=space.limits.trials)
+        seconds = [
+            len(configs) * _mean_seconds(configs, plan, progress, is_measured=is_measured)
+            for configs in by_source.values()
+        ]
     except RaysentError as error:
         raise space.located(error, params) from None
-    seconds = epochs * run.epoch_s + reports * run.report_s
-    if speed.is_measured:
-        return TrialTime(seconds, "measured by its first steps", _SPEED_SIGMA)
-    return TrialTime(seconds, "guessed by its size", _UNMEASURED_SIGMA)
+    mean_s = sum(seconds) / sum(map(len, by_source.values()))
+    if is_measured:
+        return TrialTime(mean_s, "measured by its first steps", _SPEED_SIGMA)
+    return TrialTime(mean_s, "guessed by its size", _UNMEASURED_SIGMA)
+
+
+def _mean_seconds(
+    configs: Sequence[RunConfig], plan: Layout, progress: Progress | None, *, is_measured: bool
+) -> float:
+    """Return the mean seconds of runs that read one kind of text."""
+    size = text_size(configs[0])
+    run = MeasuredSpeed(size, plan, progress, is_measured=is_measured)(configs)
+    epochs = [_passes(config.training, size.num_train) for config in configs]
+    reports = fmean(config.training.num_reports for config in configs)
+    return fmean(epochs) * run.epoch_s + reports * run.report_s
+
+
+def _passes(training: TrainingConfig, num_train: int) -> float:
+    """Return how often a run reads its text."""
+    if training.steps is None:
+        return training.epochs
+    return training.steps / max(1, num_train // training.batch_size)
 
 
 def drawn_configs(space: SearchSpace) -> list[RunConfig]:

@@ -161,7 +161,7 @@ def text_size(config: RunConfig, *, progress: Progress | None = None) -> TextSiz
         sides = source.train.columns if isinstance(source, PairCorpus) else [source.train]
         counts = np.bincount(
             np.concatenate(
-                [vocabulary.ids(side, max_length=config.source.max_length).ids for side in sides]
+                [vocabulary.ids(side, max_length=config.max_length).ids for side in sides]
             ),
             minlength=len(vocabulary),
         )
@@ -205,6 +205,7 @@ def source_key(config: RunConfig) -> str:
     """Return a key of the files and settings that `open_training_data` reads, so that equal ones are opened once."""
     return (
         config.source.model_dump_json()
+        + str(config.max_length)
         + config.vocabulary.model_dump_json()
         + (config.initial or (config.tokenizer.model_dump_json() if config.tokenizer else ""))
         + (
@@ -242,7 +243,7 @@ def open_training_data(config: RunConfig, *, progress: Progress | None = None) -
     words = None if config.initial is None else initial_words(config.initial)
     if words is None and config.tokenizer is not None:
         words = SubwordVocabulary(read_tokenizer(config.tokenizer))
-    length = config.source.max_length
+    length = config.max_length
     if isinstance(config.source, PairsConfig):
         pairs = PairCorpus(config.source, unicode_form=config.vocabulary.unicode_form)
         return TrainingData(

@@ -1,7 +1,8 @@
 """The training rows of a task: what objectives learn that read labels.
 
-The rows are the training part of the division by which the task is scored. Validation rows choose and test rows judge,
-so a task whose validation rows are drawn again among the training rows is refused.
+The rows are the training part of the division by which the task is scored. Test rows judge. What chooses are the task's
+own validation rows; where it has none, the third of the training rows that a run leaves out (`evaluation.parts`), so
+that three runs predict all of them, each row by one that has not seen it.
 """
 
 from __future__ import annotations
@@ -16,6 +17,9 @@ from raysent.data.pairs import vocabulary_of
 from raysent.data.vocabulary import Sentences, Vocabulary, VocabularyConfig
 from raysent.errors import ConfigError
 from raysent.evaluation.divided import has_rows, read_rows
+from raysent.evaluation.division import divided
+from raysent.evaluation.parts import NUM_PARTS, has_parts, part_numbers
+from raysent.evaluation.task import NO_ROWS
 from raysent.evaluation.tasks import load_task
 from raysent.reading import parse_json
 from raysent.storage import content_key
@@ -28,13 +32,16 @@ class LabelsConfig(StrictModel):
         task: The task: its name, or its file; with rows for training, validation and test. None takes the one task that
             a sweep is given.
         data: Folder of task files in SentEval's layout.
-        max_length: Tokens read of a longer text.
+        max_length: Tokens read of a longer text; None for what the encoder reads, or 50 where it reads any number.
+        held_out: Which third of the training rows is left out to choose, of a task without validation rows of its own;
+            None for none of them: then no probe on the task ranks the run.
         rows: File of the rows, which a sweep's division writes; while it is there, the task's own file is not opened.
     """
 
     task: str | None = None
     data: str | None = None
-    max_length: int = pydantic.Field(default=50, ge=1)
+    max_length: int | None = pydantic.Field(default=None, ge=1)
+    held_out: int | None = pydantic.Field(default=0, ge=0, lt=NUM_PARTS)
     rows: str | None = None
 
     @property
@@ -52,6 +59,7 @@ class LabelledRows:
         row_hash: `TaskData.row_hash` of the whole task; where its test rows are a file of their own, without them.
         train: The texts.
         validation: None, as validation rows are read by the metric `downstream` alone.
+        held_out: The texts that are left out to choose.
         labels: The class of each text, int64 [rows].
         num_classes: Classes of the task.
         key: Hash of texts and labels.
@@ -61,7 +69,7 @@ class LabelledRows:
         """Read the rows.
 
         Raises:
-            ConfigError: If the task has no given validation and test rows, reads pairs, or predicts scores.
+            ConfigError: If the task reads pairs, or predicts scores.
             DataError: If its files are missing or wrong.
         """
         if config.task is None:
@@ -78,16 +86,21 @@ class LabelledRows:
             raise ConfigError(
                 f"labels.task: {data.task}: must have one text and a class a row; given pairs or scores"
             )
-        if data.split != "train-validation-test":
-            raise ConfigError(
-                f"labels.task: {data.task}: must have validation and test rows of its own, as rows that train must not "
-                "choose; given a task that is cross-validated; write a task file of its table with "
-                "'split: {validation: 0.15, test: 0.15}', or name the column of its parts: split"
-            )
+        data = divided(data)
         self.task, self.row_hash = data.task, data.part_of or data.row_hash
-        self.train = [data.sentences[0][row] for row in data.train]
+        learned, left_out = data.train, NO_ROWS
+        if has_parts(data) and config.held_out is not None:
+            numbers = part_numbers(data)
+            learned, left_out = (
+                data.train[numbers != config.held_out],
+                data.train[numbers == config.held_out],
+            )
+        texts = data.sentences[0]
+        self.train = [texts[row] for row in learned]
+        self.held_out = frozenset(texts[row] for row in left_out)
+        self.has_parts = has_parts(data)
         self.validation: list[str] = []
-        self.labels = data.labels[data.train]
+        self.labels = data.labels[learned]
         self.num_classes = len(data.label_names)
         self.key = content_key(self.train, self.labels.tolist())
 

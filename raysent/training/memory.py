@@ -62,7 +62,7 @@ def estimate_bytes(config: RunConfig) -> int:
     The memory of the process itself, `PROCESS_BYTES`, comes on top on a CPU.
     """
     configs = towers(config.encoder, config.second_encoder, config.objective)
-    longest = config.source.max_length
+    longest = config.max_length
     shape = StepShape(
         batch_size=config.training.batch_size,
         max_length=min(longest, getattr(config.objective.batches, "max_length", None) or longest),

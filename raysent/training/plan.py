@@ -58,7 +58,7 @@ _VECTORS_SEED = 0
 
 def count_steps(config: TrainingConfig, *, steps_per_epoch: int) -> int:
     """Return the steps of a whole run: at least one, at most `max_steps`."""
-    steps = max(1, round(config.epochs * steps_per_epoch))
+    steps = config.steps or max(1, round(config.epochs * steps_per_epoch))
     return steps if config.max_steps is None else min(steps, config.max_steps)
 
 
@@ -190,6 +190,7 @@ def open_validator(config: RunConfig, training_data: TrainingData) -> Validator:
         max_length=training_data.max_length,
         corpus=training_data.corpus,
         held_out=_open_held_out(config, training_data),
+        learned=training_data.labels,
     )
 
 

@@ -50,6 +50,7 @@ _ADDED = {
         "drop_decay",
         "encode_once",
         "accumulate",
+        "steps",
         "ema",
         "compile",
     ),
@@ -80,6 +81,7 @@ class TrainingConfig(StrictModel):
         drop_decay: Factor of the learning rate after every report whose first metric is not above the best before it,
             below it where lower is better.
         epochs: Passes over the training split; may be a fraction.
+        steps: Steps of the run, in place of `epochs`: the same number for any number of rows.
         max_steps: Upper limit on the number of steps.
         clip: Limit on the norm of the gradient; None does not clip.
         clip_per: Whether the limit holds per tensor, for all tensors together (`global`), or for those of each member
@@ -106,6 +108,7 @@ class TrainingConfig(StrictModel):
     epoch_decay: float = pydantic.Field(default=1.0, gt=0, le=1)
     drop_decay: float = pydantic.Field(default=1.0, gt=0, le=1)
     epochs: float = pydantic.Field(default=1.0, gt=0)
+    steps: int | None = pydantic.Field(default=None, ge=1)
     max_steps: int | None = pydantic.Field(default=None, ge=1)
     clip: float | None = pydantic.Field(default=5.0, gt=0)
     clip_per: Literal["tensor", "global", "member"] = "tensor"
@@ -281,6 +284,17 @@ class RunConfig(StrictModel):
         return self.corpus
 
     @property
+    def max_length(self) -> int:
+        """Tokens that training reads of a longer text."""
+        if self.source.max_length is not None:
+            return self.source.max_length
+        towers = [
+            one for tower in (self.encoder, self.second_encoder) for one in encoders_in(tower)
+        ]
+        limits = [one.token_limit for one in towers if one.token_limit is not None]
+        return min(limits, default=CorpusConfig.model_fields["max_length"].default)
+
+    @property
     def num_encoded(self) -> int:
         """Sentences that are encoded for one example of a step."""
         pairs = self.pairs if self.source is self.pairs else None
@@ -327,6 +341,10 @@ class RunConfig(StrictModel):
             (task or {}).pop("rows", None)
         if values["labels"] is None:
             del values["labels"]
+        else:
+            values["labels"]["max_length"] = values["labels"]["max_length"] or self.max_length
+            if values["labels"]["held_out"] == LabelsConfig.model_fields["held_out"].default:
+                del values["labels"]["held_out"]
         objective = values["objective"]
         if objective["type"] == "relatedness":
             objective["num_marks"] = objective.pop("num_levels")
@@ -399,11 +417,8 @@ def describe(config: RunConfig) -> str:
     Of absolute paths it has the last part.
     """
     training = config.training
-    steps = (
-        f"{training.max_steps} steps"
-        if training.max_steps is not None
-        else f"{training.epochs:g} epochs"
-    )
+    num_steps = training.max_steps if training.steps is None else training.steps
+    steps = f"{training.epochs:g} epochs" if num_steps is None else f"{num_steps} steps"
     return (
         f"{_describe_part(config.encoder)}, {_describe_part(config.objective)}, "
         f"batch {training.batch_size}, learning rate {training.learning_rate:g}, {steps}"

@@ -2,10 +2,12 @@
 
     loss = mean over the texts of the cross-entropy of softmax(W u + b), classes smoothed by `label_smoothing`
 
-Rows are the training rows of the task that `labels.task` names, balanced over classes. The layer is saved: it scores
-the model on the task where validation rows prefer it to a probe on the vectors.
+Rows are the training rows of the task that `labels.task` names, balanced over classes. Classes have other parts of a
+batch than of the rows, so what is trained are the logits plus the logarithm of the former over the latter: the layer
+itself then predicts classes as often as the rows have them. The layer is saved: it scores the model on the task where
+validation rows prefer it to a probe on the vectors.
 
-Source: Szegedy et al., 2016, section 7 (label smoothing).
+Source: Szegedy et al., 2016, section 7 (label smoothing); Menon et al., 2021, equation 10 (frequencies of classes).
 """
 
 from __future__ import annotations
@@ -71,5 +73,6 @@ class Objective(BaseObjective):
         """Return the mean over the texts, in nats."""
         del generator
         logits = self.layer(read(batch.sentences)[0]).float()
-        labels = to_device(batch.labels, logits.device)
-        return functional.cross_entropy(logits, labels, label_smoothing=self._label_smoothing)
+        labels, more = (to_device(one, logits.device) for one in (batch.labels, batch.more_often))
+        seen = logits + functional.pad(more, (0, logits.shape[1] - len(more)))
+        return functional.cross_entropy(seen, labels, label_smoothing=self._label_smoothing)

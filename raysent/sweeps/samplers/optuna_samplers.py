@@ -306,8 +306,12 @@ class GaussianProcess(OptunaSampler):
 
 
 def _first_of(space: SearchSpace) -> list[Params]:
-    """Return what the first configurations begin with: learned settings in half of them, then each other stratum."""
-    most = space.limits.trials // space.limits.seeds // 2
+    """Return what the first configurations begin with: learned settings in half of them, then each other stratum.
+
+    A search of two or three begins with two that are learned.
+    """
+    num = space.limits.trials // space.limits.seeds
+    most = max(num // 2, min(num, 2))
     learned = {_key(params): params for params in map(space.restricted, space.first) if params}
     first = list(learned.values())[:most]
     name = space.evaluation.stratify_by

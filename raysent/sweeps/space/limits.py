@@ -237,6 +237,25 @@ class EvaluationConfig(StrictModel):
     copy_pretrained: bool = False
 
 
+class PretrainedFamily(StrictModel):
+    """What a space searches that starts from the pretrained encoder at hand and learns the labels of the task.
+
+    It joins `search.family` as `pretrained` where one task with classes is given, an encoder reads its text, and the
+    time is enough for a hundred steps of a trial. What the space searches without a condition is then of the others.
+
+    Attributes:
+        run: Parts of the run, beside the path of the encoder and the task.
+        search: As of the space, for this family alone.
+        when: As of the space, among these names.
+        first: Settings of its first trials, as of the space.
+    """
+
+    run: dict[str, Any]
+    search: dict[str, Any] = pydantic.Field(default_factory=dict)
+    when: dict[str, dict[str, Any]] = pydantic.Field(default_factory=dict)
+    first: list[dict[str, str | int | float | bool | None]] = pydantic.Field(default_factory=list)
+
+
 class SpaceFile(StrictModel):
     """The top level of a search-space file.
 
@@ -259,6 +278,7 @@ class SpaceFile(StrictModel):
         first: Settings of the first trials, searched name -> value; raysent writes them where `limits.learn_from` names
             sweeps. What the space does not search is left out, numbers are moved into its intervals.
         published: The paper and the model whose settings `--scale paper` uses.
+        pretrained: What starts from the pretrained encoder at hand; None for nothing.
     """
 
     name: str | None = None
@@ -275,6 +295,7 @@ class SpaceFile(StrictModel):
     fitted: dict[str, str] = pydantic.Field(default_factory=dict)
     first: list[dict[str, str | int | float | bool | None]] = pydantic.Field(default_factory=list)
     published: PublishedModel | None = None
+    pretrained: PretrainedFamily | None = None
 
     @pydantic.field_validator("name")
     @classmethod

@@ -37,6 +37,7 @@ _SECTIONS = frozenset(
         "fit",
         "fitted",
         "first",
+        "pretrained",
     }
 )
 

@@ -29,20 +29,22 @@ from raysent.data.batches import AnyBatch, Batch, SentenceTargets, Triplets, Tri
 from raysent.data.corpus import Corpus, CorpusSplit
 from raysent.data.pairs import Pairs, PairTexts, read_pairs, read_sts
 from raysent.data.vocabulary import Sentences, Vocabulary
-from raysent.errors import DataError
+from raysent.errors import ConfigError, DataError
 from raysent.evaluation.divided import has_rows, read_rows
 from raysent.evaluation.division import divided
+from raysent.evaluation.own_layer import learns_layer, own_validation
 from raysent.evaluation.probes.features import task_features
 from raysent.evaluation.probes.results import pearson
 from raysent.evaluation.protocols import fit_probe
 from raysent.evaluation.retrieval import some_passages, validation_score
-from raysent.evaluation.task import VALIDATED, RetrievalData, Task, TaskData
+from raysent.evaluation.task import NO_ROWS, VALIDATED, RetrievalData, Task, TaskData
 from raysent.evaluation.task_files.queries import with_dev
 from raysent.evaluation.tasks import load_task, resolve_tasks
 from raysent.models import SentenceModel
 from raysent.models.objectives import CONTEXT_METRICS, PREDICTION_METRICS
 from raysent.models.sentence_encoder import SentenceEncoder
 from raysent.storage import content_key
+from raysent.training.labels import LabelledRows
 from raysent.training.validation.config import NUM_DOCUMENTS, DownstreamConfig, ValidationConfig
 from raysent.training.validation.pool import ValidationPool
 
@@ -318,8 +320,12 @@ class Downstream:
         tasks: The tasks.
     """
 
-    def __init__(self, config: DownstreamConfig) -> None:
+    def __init__(self, config: DownstreamConfig, learned: LabelledRows | None = None) -> None:
         """Read the tasks.
+
+        Args:
+            config: Which tasks, and how many of their rows.
+            learned: The rows that a run learns; on their task those that it leaves out are the validation rows.
 
         Raises:
             ConfigError: If a task is unknown.
@@ -338,16 +344,55 @@ class Downstream:
             )
             self.tasks = [_sampled_task(task, folder, config.max_rows) for task in tasks]
         self.hash = content_key([_rows_key(task) for task in self.tasks])
+        if learned is not None:
+            self.tasks = [_without(task, learned) for task in self.tasks]
 
     def downstream_metrics(self, model: SentenceEncoder) -> dict[str, float]:
         """Return `downstream`, the mean over tasks."""
         found = [
             validation_score(model, task)
             if isinstance(task, RetrievalData)
-            else fit_probe(task_features(model, task), task).validation
+            else _task_score(model, task)
             for task in self.tasks
         ]
         return {"downstream": float(np.mean(found))}
+
+
+def _task_score(model: SentenceEncoder, task: TaskData) -> float:
+    """Return the validation score of a probe, or of the layer that a model has learned the task's classes with."""
+    probed = fit_probe(task_features(model, task), task).validation
+    if isinstance(model, SentenceModel) and learns_layer(model):
+        is_of_task = next(iter(model.learned_tasks), None) == task.task
+        return max(probed, own_validation(model, task)) if is_of_task else probed
+    return probed
+
+
+def _without(task: TaskData | RetrievalData, learned: LabelledRows) -> TaskData | RetrievalData:
+    """Return a task whose validation rows are those that a run leaves out, where it is the one that the run learns.
+
+    Raises:
+        ConfigError: If the run leaves none out.
+    """
+    if not isinstance(task, TaskData) or task.task != learned.task or not learned.has_parts:
+        return task
+    if not learned.held_out:
+        raise ConfigError(
+            f"labels.held_out: must leave out a part of {task.task}, whose other rows train a run that "
+            "validation.downstream ranks by it; given none"
+        )
+    texts = task.sentences[0]
+    is_left_out = np.array([text in learned.held_out for text in texts])
+    train, validation = np.flatnonzero(~is_left_out), np.flatnonzero(is_left_out)
+    # A probe needs test rows; its predictions for them are not read.
+    return replace(
+        task,
+        split="train-validation-test",
+        train=train,
+        validation=validation,
+        test=validation,
+        folds=NO_ROWS,
+        has_drawn_validation=False,
+    )
 
 
 def _rows_key(task: TaskData | RetrievalData) -> str:
@@ -408,6 +453,7 @@ class Validator:
         max_length: int = 50,
         corpus: Corpus | None = None,
         held_out: HeldOut | None = None,
+        learned: LabelledRows | None = None,
     ) -> None:
         """Read and fix the validation set.
 
@@ -418,6 +464,7 @@ class Validator:
             max_length: Tokens read of a longer sentence.
             corpus: The text of the contexts; None for a run on pairs.
             held_out: Batches for the objective's own metrics.
+            learned: The rows of a task that the run learns.
 
         Raises:
             DataError: If there is no text for a metric.
@@ -434,7 +481,9 @@ class Validator:
         self.documents = (
             None if num_documents is None or corpus is None else Documents(corpus, num_documents)
         )
-        self.downstream = None if config.downstream is None else Downstream(config.downstream)
+        self.downstream = (
+            None if config.downstream is None else Downstream(config.downstream, learned)
+        )
         self.held_out = held_out
         self._predicts = set(PREDICTION_METRICS) <= set(metrics)
 
