@@ -14,7 +14,7 @@ from raysent.ensembles import read_answers
 from raysent.evaluation.parts import part_folders
 from raysent.evaluation.task_set import TaskSet
 from raysent.pipeline import learning
-from raysent.pipeline.arguments import space_of, with_labels_of
+from raysent.pipeline.arguments import SpaceOptions, space_of, with_labels_of
 from raysent.pipeline.learning import with_pretrained_family
 from raysent.storage.layout import LEARNED_FOLDER
 from raysent.sweeps.space import SearchSpace
@@ -47,7 +47,7 @@ def seconds(monkeypatch: pytest.MonkeyPatch) -> dict[str, float]:
 
 def joined(name: str, tasks: TaskSet, start: Path, **changes: object) -> tuple[SearchSpace, str]:
     """Return a shipped space with the family, and the line about it."""
-    space = space_of(name, set=changes)
+    space = space_of(name, SpaceOptions(set=changes))
     space = with_labels_of(space, tasks)
     return with_pretrained_family(space, [f"st:{start}"], tasks)
 
@@ -56,7 +56,7 @@ def test_family_stands_among_the_others_with_rates_of_its_own(encoder_folder, ta
     """The others keep what they had; a body's rate is from 1e-6 to 1e-4, that of the layer 1e-2."""
     space, line = joined("everything", table, encoder_folder, **FAMILIES)
     assert line == ""
-    before = space_of("everything", set=FAMILIES)
+    before = space_of("everything", SpaceOptions(set=FAMILIES))
     of_family = [params for params in space.edges() if params["family"] == "pretrained"]
     others = [params for params in space.edges() if params["family"] != "pretrained"]
     assert {frozenset(one) for one in others} == {frozenset(one) for one in before.edges()}
@@ -111,7 +111,7 @@ def test_family_has_the_steps_that_time_is_enough_for(encoder_folder, table, sec
 
 def test_tasks_that_no_family_can_learn_leave_the_space_as_it_was(encoder_folder, table, seconds):
     """Two tasks, and no encoder."""
-    space = space_of("everything", set=FAMILIES)
+    space = space_of("everything", SpaceOptions(set=FAMILIES))
     for encoders, tasks in (
         ([], table),
         ([f"st:{encoder_folder}"], TaskSet.resolve([table.tasks[0].spec, "docs-library"])),
