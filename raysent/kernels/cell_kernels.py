@@ -86,7 +86,8 @@ class TorchCells:
     ) -> None:
         """Compute gates and the next state, with the reset gate after the product."""
         hidden = before.shape[-1]
-        x, product = gates.float(), products.float()
+        x = gates.float()
+        product = products.float()
         reset_and_update = torch.sigmoid(x[..., : 2 * hidden] + product[..., : 2 * hidden])
         reset, update = reset_and_update.chunk(2, dim=-1)
         candidate = torch.tanh(
@@ -124,9 +125,9 @@ class TorchCells:
     ) -> None:
         """Compute the gates r and z, and r * h."""
         size = products.shape[-1]
-        found = torch.sigmoid(gates[..., :size].float() + products.float())
-        reset_states.copy_(found[..., : size // 2] * before)
-        gates[..., :size].copy_(found)
+        outcome = torch.sigmoid(gates[..., :size].float() + products.float())
+        reset_states.copy_(outcome[..., : size // 2] * before)
+        gates[..., :size].copy_(outcome)
 
     def state_forward(
         self,
@@ -160,7 +161,8 @@ class TorchCells:
     ) -> None:
         """Compute the gradient of the input of r from that of r * h."""
         hidden = before.shape[-1]
-        reset, d_product = gates[..., :hidden].float(), d_reset_states.float()
+        reset = gates[..., :hidden].float()
+        d_product = d_reset_states.float()
         carry.add_(d_product * reset)
         gates[..., :hidden].copy_(d_product * before * reset * (1 - reset))
 

@@ -43,10 +43,11 @@ def use_device(name: str | None) -> str | None:
     Raises:
         ConfigError: If it is another name.
     """
-    global _chosen
+    global _chosen  # noqa: PLW0603 - of the whole process
     if name not in (None, *DEVICES):
         raise ConfigError(f"device {name}: must be {' or '.join(DEVICES)}")
-    before, _chosen = _chosen, name
+    before = _chosen
+    _chosen = name
     return before
 
 
@@ -122,9 +123,9 @@ def to_device_together(
         return {name: to_device(values, device) for name, values in arrays.items()}
     sizes = [values.size for values in arrays.values()]
     # Half as many bytes are copied, and widened on the device.
-    whole = np.empty(sum(sizes), dtype=np.int32)
-    np.concatenate([values.reshape(-1) for values in arrays.values()], out=whole, casting="unsafe")
-    together = to_device(torch.from_numpy(whole), device).long()
+    joined = np.empty(sum(sizes), dtype=np.int32)
+    np.concatenate([values.reshape(-1) for values in arrays.values()], out=joined, casting="unsafe")
+    together = to_device(torch.from_numpy(joined), device).long()
     parts = torch.split(together, sizes)
     return {
         name: part.view(values.shape)

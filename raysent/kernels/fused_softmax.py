@@ -52,11 +52,9 @@ def vocabulary_cross_entropy(
         A float32 scalar, once differentiable.
     """
     device = states.device
-    dtype = (
-        torch.get_autocast_dtype(device.type)
-        if torch.is_autocast_enabled(device.type)
-        else torch.float32
-    )
+    dtype = torch.float32
+    if torch.is_autocast_enabled(device.type):
+        dtype = torch.get_autocast_dtype(device.type)
     row_pass = _choose_row_pass(device, dtype, is_compiled=is_compiled)
     with torch.autocast(device.type, enabled=False):
         if torch.is_grad_enabled():
@@ -87,7 +85,9 @@ class _CrossEntropy(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        scaled = [None if found is None else found * gradients[0] for found in ctx.saved_tensors]
+        scaled = [
+            None if gradient is None else gradient * gradients[0] for gradient in ctx.saved_tensors
+        ]
         return *scaled, None, None, None
 
 
@@ -126,25 +126,28 @@ def _compute(
     block = min(num_rows, max(_ROW_MULTIPLE, fitting // _ROW_MULTIPLE * _ROW_MULTIPLE))
     padded = states.new_zeros(num_rows, states.shape[1], dtype=dtype)
     padded[: len(states)] = states
-    # Both products are a few percent faster with this layout.
-    low_weight, targets = weight.to(dtype).T.contiguous(), targets.contiguous()
+    # Both products are faster with this layout.
+    low_weight = weight.to(dtype).T.contiguous()
+    targets = targets.contiguous()
     buffer = states.new_empty(block, len(weight), dtype=dtype)
-    gradients, losses = None, []
+    gradients: _Gradients | None = None
+    losses = []
     if has_gradient:
         d_bias = None if bias is None else torch.zeros_like(bias)
         gradients = _Gradients(torch.empty_like(padded), torch.zeros_like(weight), d_bias)
     for first in range(0, num_rows, block):
-        part, wanted = padded[first : first + block], targets[first : first + block]
-        scores = torch.mm(part, low_weight, out=buffer[: len(part)])
-        losses.append(row_pass(scores[: len(wanted)], wanted, bias, gradients))
+        block_states = padded[first : first + block]
+        block_targets = targets[first : first + block]
+        scores = torch.mm(block_states, low_weight, out=buffer[: len(block_states)])
+        losses.append(row_pass(scores[: len(block_targets)], block_targets, bias, gradients))
         if gradients is None:
             continue
-        scores[len(wanted) :].zero_()
+        scores[len(block_targets) :].zero_()
         torch.mm(scores, low_weight.T, out=gradients.states[first : first + block])
         if dtype == torch.float32:
-            gradients.weight.addmm_(scores.T, part)
+            gradients.weight.addmm_(scores.T, block_states)
         else:
-            gradients.weight.add_(torch.mm(scores.T, part))
+            gradients.weight.add_(torch.mm(scores.T, block_states))
     return torch.cat(losses).sum(), gradients
 
 
@@ -174,13 +177,11 @@ def _compiled_pass(
     rows, words = scores.shape
     if rows and not 0 <= int(targets.min()) <= int(targets.max()) < words:
         raise IndexError(f"targets must be words below {words}")
-    row, losses = (
-        scores.new_empty(words, dtype=torch.float32),
-        scores.new_empty(rows, dtype=torch.float32),
-    )
-    d_bias = (
-        None if gradients is None or gradients.bias is None else torch.zeros_like(gradients.bias)
-    )
+    row = scores.new_empty(words, dtype=torch.float32)
+    losses = scores.new_empty(rows, dtype=torch.float32)
+    d_bias = None
+    if gradients is not None and gradients.bias is not None:
+        d_bias = torch.zeros_like(gradients.bias)
     pointers = map(address, (scores, bias, targets, row, losses, d_bias))
     kernel(*pointers, *map(ctypes.c_int64, (rows, words, gradients is not None)))
     if gradients is not None and gradients.bias is not None and d_bias is not None:

@@ -53,11 +53,8 @@ class Shape:
 
     def holds(self, other: Shape) -> bool:
         """Return whether a workspace of this shape is large enough for another."""
-        is_alike = (self.hidden, self.dtype, self.device) == (
-            other.hidden,
-            other.dtype,
-            other.device,
-        )
+        own_kind = (self.hidden, self.dtype, self.device)
+        is_alike = own_kind == (other.hidden, other.dtype, other.device)
         fits = (
             self.tokens >= other.tokens + TOKEN_MULTIPLE
             and self.batch >= other.batch + ROW_MULTIPLE
@@ -82,14 +79,19 @@ class Workspace:
     def __init__(self, shape: Shape) -> None:
         """Allocate the buffers; the operating system provides memory only for pages that are written."""
         self.shape = shape
-        hidden, dtype = shape.hidden, shape.dtype
+        hidden = shape.hidden
+        dtype = shape.dtype
         is_low = dtype != torch.float32
-        self.gates = self._rows(
-            shape.tokens, (2 if is_low else 3) * hidden, torch.int32 if is_low else dtype
-        )
-        self.products = self._rows(0 if is_low else shape.tokens, hidden, dtype)
         self.states = self._rows(shape.tokens, hidden, dtype)
-        self.d_products = self._rows(shape.tokens, 3 * hidden, dtype) if is_low else self.gates
+        if is_low:
+            # Two numbers of 16 bits in each int32: the three gates and the product are two of these.
+            self.gates = self._rows(shape.tokens, 2 * hidden, torch.int32)
+            self.products = self._rows(0, hidden, dtype)
+            self.d_products = self._rows(shape.tokens, 3 * hidden, dtype)
+        else:
+            self.gates = self._rows(shape.tokens, 3 * hidden, dtype)
+            self.products = self._rows(shape.tokens, hidden, dtype)
+            self.d_products = self.gates
         self.recurrent = self._rows(shape.batch, 3 * hidden, dtype)
         self.d_recurrent = self._rows(shape.batch, hidden, dtype)
 
@@ -109,9 +111,8 @@ class Workspaces:
 
     def acquire(self, shape: Shape) -> Any:
         """Return a free workspace, or a new one; a free one that is too small is dropped."""
-        with contextlib.suppress(
-            IndexError
-        ):  # none is free; asking first would let another thread take the last one
+        # An IndexError means that none is free; asking first would let another thread take the last one.
+        with contextlib.suppress(IndexError):
             while True:
                 workspace = self._free.pop()
                 if workspace.shape.holds(shape):
@@ -230,20 +231,20 @@ class Cell:
         `projected` is W x + b of each distinct word, float32 or in the type of the products [distinct, 3 * hidden];
         `bias` is b' of the candidate, float32 [hidden].
         """
-        self._workspace, self._order, self._projected, self._bias = (
-            workspace,
-            order,
-            projected,
-            bias,
-        )
-        library, kind = load("gru"), str(workspace.shape.dtype).removeprefix("torch.")
-        self._forward, self._backward = (
-            library[f"gru_forward_{kind}"],
-            library[f"gru_backward_{kind}"],
-        )
+        self._workspace = workspace
+        self._order = order
+        self._projected = projected
+        self._bias = bias
+        library = load("gru")
+        kind = str(workspace.shape.dtype).removeprefix("torch.")
+        self._forward = library[f"gru_forward_{kind}"]
+        self._backward = library[f"gru_backward_{kind}"]
         states = workspace.states[: order.batch]
         is_state = states.dtype == torch.float32 and not needs_backward
-        self.last = states if is_state else torch.empty_like(states, dtype=torch.float32)
+        if is_state:
+            self.last = states
+        else:
+            self.last = torch.empty_like(states, dtype=torch.float32)
         self._arguments = _Direction(workspace.shape.hidden, projected.dtype != torch.float32)
         self._arguments.set(tokens=order.tokens, projected=projected, bias=bias, last=self.last)
         self._arguments.set(states=workspace.states, recurrent=workspace.recurrent)
@@ -259,8 +260,10 @@ class Cell:
 
     def start_backward(self, d_last: Tensor) -> None:
         """Start with the gradient of `last`, float32 [batch, hidden], which is overwritten."""
-        workspace, projected = self._workspace, self._projected
-        self._d_state, self._d_bias = d_last, torch.zeros_like(self._bias)
+        workspace = self._workspace
+        projected = self._projected
+        self._d_state = d_last
+        self._d_bias = torch.zeros_like(self._bias)
         self._arguments.set(d_state=d_last, d_bias=self._d_bias)
         self._arguments.set(d_recurrent=workspace.d_recurrent, d_products=workspace.d_products)
         if projected.dtype == torch.float32:

@@ -40,7 +40,8 @@ class LoopRun(GroupRun):
         super().__init__(shape, weights)
         self._resets_before = resets_before
         self._kernels: CellKernels = cell_kernels(shape.device)
-        hidden, dtype = shape.hidden, shape.dtype
+        hidden = shape.hidden
+        dtype = shape.dtype
         steps = (shape.directions, shape.length, shape.rows)
         with torch.inference_mode(False):
             self._weight = self._new(shape.directions, 3 * hidden, hidden)
@@ -94,8 +95,8 @@ class LoopRun(GroupRun):
     @torch.no_grad()
     def set_weights(self, weights: Sequence[Tensor]) -> None:
         """Copy the parameters."""
-        own = [part for pair in zip(self._weight, self._bias, strict=True) for part in pair]
-        torch._foreach_copy_(own, [weight.detach() for weight in weights])
+        parts = [part for pair in zip(self._weight, self._bias, strict=True) for part in pair]
+        torch._foreach_copy_(parts, [weight.detach() for weight in weights])
 
     @torch.no_grad()
     def _compute_forward(self) -> None:
@@ -147,13 +148,19 @@ class LoopRun(GroupRun):
         self._carry.zero_()
         self._product.zero_()
         for time in reversed(range(self.shape.length)):
-            gates, products = self.inputs[:, time], self._products[:, time]
+            gates = self.inputs[:, time]
+            products = self._products[:, time]
             before = self._all_states[:, time]
             if not self._resets_before:
                 self._kernels.after_backward(
-                    gates, products, self._bias, before, self.d_states[:, time], self._product,
+                    gates,
+                    products,
+                    self._bias,
+                    before,
+                    self.d_states[:, time],
+                    self._product,
                     self._carry,
-                )  # fmt: skip
+                )
                 torch.bmm(products, self._weight, out=self._product)
                 continue
             self._kernels.state_backward(
@@ -169,7 +176,8 @@ class LoopRun(GroupRun):
         """Compute the gradients of the weights, each as one product over all time steps."""
         hidden = self.shape.hidden
         before = self._low_states[:, :-1].flatten(1, 2)
-        inputs, products = self.inputs.flatten(1, 2), self._products.flatten(1, 2)
+        inputs = self.inputs.flatten(1, 2)
+        products = self._products.flatten(1, 2)
         if self._resets_before:
             d_gates = torch.bmm(inputs[..., : 2 * hidden].transpose(1, 2), before)
             d_candidate = torch.bmm(inputs[..., 2 * hidden :].transpose(1, 2), products)

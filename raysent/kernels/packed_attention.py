@@ -18,7 +18,9 @@ from torch import Tensor
 from raysent.kernels.devices import product_dtype
 
 _MODULE = "torch.nn.attention.varlen"
-_LEAST_CAPABILITY, _MOST_HEAD, _HEAD_MULTIPLE = (8, 0), 256, 8
+_LEAST_CAPABILITY = (8, 0)
+_MOST_HEAD = 256
+_HEAD_MULTIPLE = 8
 
 Attend = Callable[..., Any]
 
@@ -63,7 +65,7 @@ def attend_in_row(
     query, key, value = (
         part.transpose(0, 1).to(value.dtype).contiguous() for part in (query, key, value)
     )
-    found: Tensor = attend(
+    outcome: Tensor = attend(
         query,
         key,
         value,
@@ -75,7 +77,7 @@ def attend_in_row(
         window_size=(-1, 0 if is_causal else -1),
         enable_gqa=query.shape[1] != key.shape[1],
     )
-    return found
+    return outcome
 
 
 @lru_cache

@@ -78,7 +78,8 @@ def packed_gru(
     Raises:
         CompilerError: If the kernel is wanted and there is no compiler.
     """
-    order, dtype = order_of_words(packed, backwards=backwards), product_dtype(projected.device)
+    order = order_of_words(packed, backwards=backwards)
+    dtype = product_dtype(projected.device)
     if workspaces is None:
         states = _states_plainly(
             projected.index_select(0, order.tokens), weight, bias, packed.batch_sizes
@@ -104,7 +105,8 @@ def packed_gru_all_states(
         State after each token, time-major in reading direction, float32 [tokens, hidden]; and last states in the sorted
         order of `packed`, float32 [batch, hidden].
     """
-    order, dtype = order_of_words(packed, backwards=backwards), product_dtype(projected.device)
+    order = order_of_words(packed, backwards=backwards)
+    dtype = product_dtype(projected.device)
     if workspaces is None:
         states = _states_plainly(
             projected.index_select(0, order.tokens), weight, bias, packed.batch_sizes
@@ -157,8 +159,8 @@ def _run(
 ) -> Tensor:
     with torch.autocast(projected.device.type, enabled=False):
         if torch.is_grad_enabled():
-            found: Tensor = _Function.apply(projected, weight, bias, initial, recurrence)  # type: ignore[no-untyped-call]
-            return found
+            outcome: Tensor = _Function.apply(projected, weight, bias, initial, recurrence)  # type: ignore[no-untyped-call]
+            return outcome
         states, last = recurrence.forward(projected, weight, bias, initial, needs_backward=False)
         return states if recurrence.has_states else last
 
@@ -172,10 +174,15 @@ def _states_plainly(
     initial: Tensor | None = None,
 ) -> Tensor:
     """Return all states [tokens, hidden] by the plain formulas and autograd; the products in autocast's type."""
-    hidden, dtype = weight.shape[1], product_dtype(inputs.device)
+    hidden = weight.shape[1]
+    dtype = product_dtype(inputs.device)
     with torch.autocast(inputs.device.type, enabled=False):
-        inputs, bias = inputs.float(), bias.float()
-        state = inputs.new_zeros(batch_sizes[0], hidden) if initial is None else initial.float()
+        inputs = inputs.float()
+        bias = bias.float()
+        if initial is None:
+            state = inputs.new_zeros(batch_sizes[0], hidden)
+        else:
+            state = initial.float()
         states = []
         for step in torch.split(inputs, list(batch_sizes)):
             state = state[: len(step)]
@@ -238,7 +245,8 @@ def reset_before_gru(
 
 def order_of_words(packed: Packed, *, backwards: bool) -> Order:
     """Return the tokens of packed sentences in one direction."""
-    return Order(packed.backward_tokens if backwards else packed.forward_tokens, packed.batch_sizes)
+    tokens = packed.backward_tokens if backwards else packed.forward_tokens
+    return Order(tokens, packed.batch_sizes)
 
 
 def rounded(count: int, multiple: int) -> int:
@@ -252,7 +260,9 @@ class _Recurrence:
     def __init__(
         self, order: Order, workspaces: Workspaces, dtype: torch.dtype, *, has_states: bool
     ) -> None:
-        self._order, self._dtype, self.has_states = order, dtype, has_states
+        self._order = order
+        self._dtype = dtype
+        self.has_states = has_states
         self._workspaces = workspaces
         self._steps = order.steps
 
@@ -266,7 +276,9 @@ class _Recurrence:
         needs_backward: bool,
     ) -> tuple[Tensor, Tensor]:
         """Return all states, empty unless they are wanted, and the last ones; keep what `backward` needs."""
-        order, hidden, low_weight = self._order, weight.shape[1], weight.to(self._dtype)
+        order = self._order
+        hidden = weight.shape[1]
+        low_weight = weight.to(self._dtype)
         workspace, cell = self._prepare(
             projected, bias, hidden=hidden, needs_backward=needs_backward
         )
@@ -283,12 +295,12 @@ class _Recurrence:
                 )
         last = cell.last
         if needs_backward:
-            del (
-                cell.last
-            )  # autograd keeps this object with its result: a reference back would be a cycle
+            # Autograd keeps this object with its result: a reference back would be a cycle.
+            del cell.last
             self._kept = workspace, cell, low_weight
         else:
-            last = last.clone() if self._dtype == torch.float32 else last
+            if self._dtype == torch.float32:
+                last = last.clone()  # it is the workspace's own memory
             self._workspaces.release(workspace)
         return states, last
 
@@ -305,9 +317,9 @@ class _Recurrence:
                 d_state[: step.batch] += gradient[self._rows(step)]
         d_projected, d_bias = cell.gradients()
         d_weight = self._d_weight(workspace)
-        d_initial = (
-            d_state + workspace.d_recurrent[: len(d_state)] if self._order.has_initial else None
-        )
+        d_initial = None
+        if self._order.has_initial:
+            d_initial = d_state + workspace.d_recurrent[: len(d_state)]
         self._workspaces.release(workspace)
         del self._kept
         return d_projected, d_weight, d_bias, d_initial
@@ -324,11 +336,9 @@ class _Recurrence:
         workspace = self._workspaces.acquire(
             Shape(hidden, self._dtype, projected.device, tokens, order.batch)
         )
-        projected = (
-            (projected if projected.dtype == self._dtype else projected.float())
-            .detach()
-            .contiguous()
-        )
+        if projected.dtype != self._dtype:
+            projected = projected.float()
+        projected = projected.detach().contiguous()
         bias = bias.detach().float().contiguous()
         return workspace, Cell(workspace, order, projected, bias, needs_backward=needs_backward)
 
@@ -336,16 +346,14 @@ class _Recurrence:
         self, workspace: Workspace, cell: Cell, weight: Tensor, *, needs_backward: bool
     ) -> Iterator[TimeStep]:
         """Compute the time steps in order; yield each one after its computation."""
-        # Products are up to twice as fast with a contiguous operand, in bfloat16 only those of many rows. In float32 a
-        # sentence must have the same bits in any company.
+        # Products are faster with a contiguous operand, in bfloat16 only those of many rows. In float32 a sentence must
+        # have the same bits in any company.
         is_copied = weight.dtype == torch.float32 or len(self._order.tokens) >= _WIDE
         columns = weight.T.contiguous() if is_copied else weight.T
         for step in self._steps:
             if step.first:
-                first, num_rows = (
-                    step.first if needs_backward else 0,
-                    rounded(step.batch, ROW_MULTIPLE),
-                )
+                first = step.first if needs_backward else 0
+                num_rows = rounded(step.batch, ROW_MULTIPLE)
                 states = workspace.states[first : first + num_rows]
                 torch.mm(states, columns, out=workspace.recurrent[:num_rows])
             cell.forward(step)
@@ -367,11 +375,13 @@ class _Recurrence:
         """Return the gradient of the recurrent weight, as one product over all tokens."""
         # The first `batch` rows are left out: without initial states their states are zero, with them they are no
         # tokens. The rows after the last token fill up the rounded count with zeros.
-        batch, tokens = self._order.batch, len(self._order.tokens)
+        batch = self._order.batch
+        tokens = len(self._order.tokens)
         stop = batch + rounded(tokens - batch, TOKEN_MULTIPLE)
         workspace.d_products[tokens:stop].zero_()
         workspace.states[tokens:stop].zero_()
-        d_products, states = workspace.d_products[batch:stop], workspace.states[batch:stop]
+        d_products = workspace.d_products[batch:stop]
+        states = workspace.states[batch:stop]
         if states.shape[1] < _WIDE and states.dtype == torch.float32:
             return torch.mm(d_products.T, states)
         # The library reads the transposed operand slowly if it is wide or in bfloat16: copy the narrower one.
@@ -416,6 +426,7 @@ class _Function(torch.autograd.Function):
             raise RuntimeError(
                 "the packed GRU keeps no values after a backward; use implementation: torch to repeat one"
             )
-        recurrence, ctx.recurrence = ctx.recurrence, None
+        recurrence = ctx.recurrence
+        ctx.recurrence = None
         with torch.autocast(gradients[0].device.type, enabled=False):
             return *recurrence.backward(gradients[0]), None

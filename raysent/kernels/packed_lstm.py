@@ -93,18 +93,17 @@ class _Workspace:
     def __init__(self, shape: Shape) -> None:
         """Allocate the buffers; the operating system provides memory only for pages that are written."""
         self.shape = shape
-        hidden, dtype = shape.hidden, shape.dtype
+        hidden = shape.hidden
+        dtype = shape.dtype
         # A later step may need gradients even if this one does not.
         with torch.inference_mode(False):
-            self.gates, self.cells = (
-                torch.zeros(shape.tokens, 4 * hidden),
-                torch.zeros(shape.tokens, hidden),
-            )
+            self.gates = torch.zeros(shape.tokens, 4 * hidden)
+            self.cells = torch.zeros(shape.tokens, hidden)
             self.before = torch.zeros(shape.tokens, hidden, dtype=dtype)
             is_low = dtype != torch.float32
-            self.d_products = (
-                torch.zeros(shape.tokens, 4 * hidden, dtype=dtype) if is_low else self.gates
-            )
+            self.d_products = self.gates
+            if is_low:
+                self.d_products = torch.zeros(shape.tokens, 4 * hidden, dtype=dtype)
             self.recurrent = torch.zeros(shape.batch, 4 * hidden, dtype=dtype)
             self.d_recurrent = torch.zeros(shape.batch, hidden, dtype=dtype)
             self.d_cells = torch.zeros(shape.batch, hidden)
@@ -136,34 +135,33 @@ class _CompiledDirection:
     def __init__(
         self, packed: Packed, dtype: torch.dtype, workspaces: Workspaces, *, backwards: bool
     ) -> None:
-        order, library, kind = (
-            order_of_words(packed, backwards=backwards),
-            load("lstm"),
-            str(dtype)[6:],
-        )
-        self._forward, self._backward = (
-            library[f"lstm_forward_{kind}"],
-            library[f"lstm_backward_{kind}"],
-        )
-        self._tokens, self._batch, self._steps = order.tokens, order.batch, order.steps
-        self._dtype, self._workspaces = dtype, workspaces
+        order = order_of_words(packed, backwards=backwards)
+        library = load("lstm")
+        kind = str(dtype)[6:]
+        self._forward = library[f"lstm_forward_{kind}"]
+        self._backward = library[f"lstm_backward_{kind}"]
+        self._tokens = order.tokens
+        self._batch = order.batch
+        self._steps = order.steps
+        self._dtype = dtype
+        self._workspaces = workspaces
 
     def forward(self, projected: Tensor, weight: Tensor, *, needs_backward: bool) -> Tensor:
         """Return the states [tokens, hidden], and keep the values that `backward` needs, if one follows."""
-        hidden, num_tokens = weight.shape[1], len(self._tokens)
+        hidden = weight.shape[1]
+        num_tokens = len(self._tokens)
         shape = Shape(hidden, self._dtype, projected.device, num_tokens, self._batch)
         workspace: _Workspace = self._workspaces.acquire(shape)
-        projected, low_weight = (
-            projected.detach().float().contiguous(),
-            weight.detach().to(self._dtype),
-        )
+        projected = projected.detach().float().contiguous()
+        low_weight = weight.detach().to(self._dtype)
         states = projected.new_empty(num_tokens, hidden)
         self._arguments = _Direction(hidden=hidden)
         self._arguments.set(tokens=self._tokens, projected=projected, states=states)
         names = ("recurrent", "gates", "cells", "before", "d_recurrent", "d_cells", "d_products")
         self._arguments.set(**{name: getattr(workspace, name) for name in names})
-        # float32 products of few rows are a third faster with a contiguous operand.
-        transposed = low_weight.T if self._dtype != torch.float32 else low_weight.T.contiguous()
+        transposed = low_weight.T
+        if self._dtype == torch.float32:
+            transposed = transposed.contiguous()  # faster in float32, where rows are few
         for before, step in self._with_before(self._steps):
             if before >= 0:
                 num_rows = rounded(step.batch, ROW_MULTIPLE)
@@ -179,10 +177,8 @@ class _CompiledDirection:
     def backward(self, d_states: Tensor) -> tuple[Tensor, Tensor]:
         """Return the gradients of `projected` and of the weight."""
         workspace, weight, size = self._kept
-        d_states, d_projected = (
-            d_states.float().contiguous(),
-            d_states.new_zeros(size, dtype=torch.float32),
-        )
+        d_states = d_states.float().contiguous()
+        d_projected = d_states.new_zeros(size)
         self._arguments.set(d_states=d_states, d_projected=d_projected)
         for before, step in reversed(self._with_before(self._steps)):
             self._run(self._backward, before, step)
@@ -197,7 +193,8 @@ class _CompiledDirection:
 
     def _d_weight(self, workspace: _Workspace) -> Tensor:
         """Return the gradient of the recurrent weight: one product over all tokens except the first ones."""
-        first, num_tokens = self._batch, len(self._tokens)
+        first = self._batch
+        num_tokens = len(self._tokens)
         stop = first + rounded(num_tokens - first, TOKEN_MULTIPLE)
         # The rows after the last token fill up the rounded count with zeros.
         workspace.d_products[num_tokens:stop].zero_()
@@ -229,6 +226,7 @@ class _CompiledLstm(torch.autograd.Function):
             raise RuntimeError(
                 "the LSTM keeps no values after a backward; use implementation: torch to repeat one"
             )
-        direction, ctx.direction = ctx.direction, None
+        direction = ctx.direction
+        ctx.direction = None
         with torch.autocast(gradients[0].device.type, enabled=False):
             return *direction.backward(gradients[0]), None

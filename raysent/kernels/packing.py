@@ -185,7 +185,8 @@ def pack_blocks(
         device: Device of the model's parameters.
     """
     words, tokens = np.unique(sentences.ids, return_inverse=True)
-    tokens, starts = tokens.reshape(-1), _starts(sentences.lengths)
+    tokens = tokens.reshape(-1)
+    starts = _starts(sentences.lengths)
     for rows in block_rows(sentences.lengths, batch_size=batch_size):
         lengths = sentences.lengths[rows]
         inside = np.arange(int(lengths.sum())) - np.repeat(_starts(lengths), lengths)
@@ -212,7 +213,8 @@ def _pack(
     order = np.argsort(-lengths, kind="stable")
     rank = np.empty_like(order)
     rank[order] = np.arange(len(order))
-    starts, sorted_lengths = _starts(lengths), lengths[order]
+    starts = _starts(lengths)
+    sorted_lengths = lengths[order]
     time = np.arange(sorted_lengths[0])[:, None]
     reaches = time < sorted_lengths[None, :]  # [time, batch]
     forward = (starts[order][None, :] + time)[reaches]

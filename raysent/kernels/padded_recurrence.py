@@ -91,12 +91,11 @@ class GroupRun(ABC):
         self.shape = shape
         self.is_trained = [weight.requires_grad for weight in weights]
         self.inputs = shape.buffer(shape.inputs)
-        with torch.inference_mode(False):
-            self.initial = (
-                torch.empty(shape.directions, shape.rows, shape.hidden, device=shape.device)
-                if shape.has_initial
-                else None
-            )
+        self.initial = None
+        if shape.has_initial:
+            size = (shape.directions, shape.rows, shape.hidden)
+            with torch.inference_mode(False):
+                self.initial = torch.empty(size, device=shape.device)
         self.d_states = shape.buffer(shape.hidden if shape.has_gradient else 0, self.state_dtype)
         pool = memory_pool(shape.device) if shape.has_gradient else None
         self._forward = Recording(self._compute_forward, shape.device, pool=pool)
@@ -204,8 +203,8 @@ def padded_states(
     with torch.autocast(values.device.type, enabled=False):
         call = _Call(recurrence, layout, dtype, has_gradient=torch.is_grad_enabled())
         if call.has_gradient:
-            found: tuple[Tensor, Tensor] = _PaddedStates.apply(call, values, initial, *weights)  # type: ignore[no-untyped-call]
-            return found
+            states: tuple[Tensor, Tensor] = _PaddedStates.apply(call, values, initial, *weights)  # type: ignore[no-untyped-call]
+            return states
         return call.forward(values, initial, weights)
 
 
@@ -216,7 +215,9 @@ class _Call:
         self, recurrence: Recurrence, layout: PaddedBatch, dtype: torch.dtype, *, has_gradient: bool
     ) -> None:
         self.has_gradient = has_gradient
-        self._recurrence, self._layout, self._dtype = recurrence, layout, dtype
+        self._recurrence = recurrence
+        self._layout = layout
+        self._dtype = dtype
         self._runs: list[GroupRun] = []
 
     def forward(
@@ -228,7 +229,7 @@ class _Call:
         self.device = values.device
         values = values.detach().to(self._dtype)
         starts = None if initial is None else initial.detach().float()
-        first_place = 0
+        first_position = 0
         for group, size in zip(layout.groups, layout.sizes, strict=True):
             shape = RunShape(
                 directions=layout.cut.directions,
@@ -243,7 +244,7 @@ class _Call:
             )
             run = self._recurrence.acquire(shape, weights)
             run.set_weights(weights)
-            rows = layout.rows[first_place : first_place + size]
+            rows = layout.rows[first_position : first_position + size]
             torch.index_select(values, 0, rows, out=run.inputs.view(size, -1))
             if starts is not None and run.initial is not None:
                 sentences = layout.sentences[group.first : group.end]
@@ -251,35 +252,38 @@ class _Call:
                 run.initial[:, len(sentences) :] = 0.0
             run.forward()
             self._runs.append(run)
-            first_place += size
+            first_position += size
         states = _joined([part for run in self._runs for part in run.states])
         last = self._selected(states, layout.ends)
-        tokens = last[:0] if layout.tokens is None else self._selected(states, layout.tokens)
+        tokens = last[:0]
+        if layout.tokens is not None:
+            tokens = self._selected(states, layout.tokens)
         if not self.has_gradient:
             self._release()
         return last, tokens
 
-    def _selected(self, states: Tensor, places: Tensor) -> Tensor:
+    def _selected(self, states: Tensor, positions: Tensor) -> Tensor:
         """Return the states at places, the directions concatenated, float32."""
         width = self._layout.cut.directions * states.shape[1]
-        return states.index_select(0, places).view(-1, width).float()
+        return states.index_select(0, positions).view(-1, width).float()
 
     def backward(
         self, d_last: Tensor | None, d_tokens: Tensor | None
     ) -> tuple[Tensor, Tensor | None, list[Tensor | None]]:
         """Return the gradients of values, initial states and weights."""
-        layout, hidden = self._layout, self._recurrence.hidden
-        first_place = 0
+        layout = self._layout
+        hidden = self._recurrence.hidden
+        first_position = 0
         for run, size in zip(self._runs, layout.sizes, strict=True):
-            places = slice(first_place, first_place + size)
+            group_positions = slice(first_position, first_position + size)
             d_states = run.d_states.view(size, hidden)
-            _scatter(d_last, layout.ending[places], d_states)
+            _scatter(d_last, layout.ending[group_positions], d_states)
             if d_tokens is not None and layout.token_of is not None and len(d_tokens):
                 added = torch.empty_like(d_states)
-                _scatter(d_tokens, layout.token_of[places], added)
+                _scatter(d_tokens, layout.token_of[group_positions], added)
                 d_states.add_(added)
             run.backward()
-            first_place += size
+            first_position += size
         d_inputs = _joined([part for run in self._runs for part in run.d_inputs])
         assert layout.by_row is not None, "the layout is without a gradient"
         d_values = layout.by_row(d_inputs).float()
@@ -299,9 +303,9 @@ class _Call:
         d_initial = first.new_empty(len(self._layout.sentences), self._recurrence.hidden)
         for run, group in zip(self._runs, self._layout.groups, strict=True):
             sentences = self._layout.sentences[group.first : group.end]
-            own = run.d_initial
-            assert own is not None
-            d_initial.index_copy_(0, sentences, own[0, : len(sentences)])
+            group_initial = run.d_initial
+            assert group_initial is not None
+            d_initial.index_copy_(0, sentences, group_initial[0, : len(sentences)])
         return d_initial
 
     def _release(self) -> None:
@@ -313,7 +317,9 @@ class _Call:
 def _joined(parts: Sequence[Tensor]) -> Tensor:
     """Return parts of groups, [..., rows, dim] each, as one row a place [places, dim]."""
     rows = [part.reshape(-1, part.shape[-1]) for part in parts]
-    return rows[0] if len(rows) == 1 else torch.cat(rows)
+    if len(rows) == 1:
+        return rows[0]
+    return torch.cat(rows)
 
 
 def _scatter(rows: Tensor | None, number: Tensor, out: Tensor) -> None:
@@ -329,7 +335,10 @@ def _added(parts: Sequence[Tensor | None]) -> Tensor | None:
     """Return the sum of the groups' gradients as new memory, float32: a run's own is overwritten by its next step."""
     if parts[0] is None:
         return None
-    total = parts[0].clone() if parts[0].dtype == torch.float32 else parts[0].float()
+    if parts[0].dtype == torch.float32:
+        total = parts[0].clone()
+    else:
+        total = parts[0].float()
     for part in parts[1:]:
         assert part is not None
         total += part
@@ -405,14 +414,16 @@ class LibraryRun(GroupRun):
     def d_initial(self) -> Tensor | None:
         """Gradient of the states before the first word."""
         first = len(self._leaves)
-        found = self._gradients[first : first + len(self._starts)]
-        return torch.cat(list(found)).float() if found else None
+        gradients = self._gradients[first : first + len(self._starts)]
+        if not gradients:
+            return None
+        return torch.cat(list(gradients)).float()
 
     @property
     def d_weights(self) -> Sequence[Tensor | None]:
         """Gradient of each weight."""
-        found = iter(self._gradients[len(self._leaves) + len(self._starts) :])
-        return [next(found) if is_trained else None for is_trained in self.is_trained]
+        gradients = iter(self._gradients[len(self._leaves) + len(self._starts) :])
+        return [next(gradients) if is_trained else None for is_trained in self.is_trained]
 
     @torch.no_grad()
     def set_weights(self, weights: Sequence[Tensor]) -> None:
@@ -426,11 +437,10 @@ class LibraryRun(GroupRun):
             self._leaves = [
                 inputs.detach().requires_grad_(has_gradient) for inputs in self.inputs.unbind()
             ]
+            pairs = zip(self._layers, self._leaves, strict=True)
             self._outputs = [
                 layer(inputs, self._start(direction))[0]
-                for direction, (layer, inputs) in enumerate(
-                    zip(self._layers, self._leaves, strict=True)
-                )
+                for direction, (layer, inputs) in enumerate(pairs)
             ]
 
     def _compute_backward(self) -> None:

@@ -208,9 +208,13 @@ def lay_out_padded(order: TokenOrder, cut: Cut, device: torch.device | None) -> 
         tokens[token[is_token], direction[is_token]] = np.flatnonzero(is_token)
         arrays["tokens"] = tokens.reshape(-1)
         arrays["token_of"] = _inverse(arrays["tokens"], len(token))
-    sums = _sums(rows, is_token, order.num_rows * cut.rows_per_word) if cut.has_gradient else {}
+    sums: dict[str, Integers] = {}
+    if cut.has_gradient:
+        sums = _sums(rows, is_token, order.num_rows * cut.rows_per_word)
     tensors = to_device_together({**arrays, **sums}, device)
-    by_row = SumByRow(**{name: tensors[name] for name in sums}) if sums else None
+    by_row = None
+    if sums:
+        by_row = SumByRow(**{name: tensors[name] for name in sums})
     return PaddedBatch(
         cut=cut,
         groups=groups,
@@ -234,7 +238,9 @@ def _groups(lengths: Integers, cut: Cut) -> tuple[Group, ...]:
         rounded = np.array([_rounded_length(int(length)) for length in lengths])
     groups = []
     for first, end in similar_lengths(rounded, group_cost=0, step_cost=cut.step_cost, ends=ends):
-        rows = -(-(end - first) // quarter) * quarter if cut.is_coarse else end - first
+        rows = end - first
+        if cut.is_coarse:
+            rows = -(-rows // quarter) * quarter
         groups.append(Group(first, end, int(rounded[first]), rows))
     return tuple(groups)
 

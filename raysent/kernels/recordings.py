@@ -46,7 +46,9 @@ class Recording:
             device: Where it computes.
             pool: What `memory_pool` returned for all recordings that share temporary memory.
         """
-        self._compute, self._device, self._pool = compute, device, pool
+        self._compute = compute
+        self._device = device
+        self._pool = pool
         self._num_calls = 0
         self._graph: torch.cuda.CUDAGraph | None = None
 

@@ -32,7 +32,8 @@ Implementation = Literal["auto", "compiled", "packed", "torch", "cudnn", "graph"
 
 # What a time step of a group costs beside its products, in multiplications: on an H200 the launches of a time step take
 # as long as about so many in float32, and in bfloat16.
-_STEP_PRODUCTS, _STEP_LOW_PRODUCTS = 1.5e8, 1e9
+_STEP_PRODUCTS = 1.5e8
+_STEP_LOW_PRODUCTS = 1e9
 
 
 @dataclass(frozen=True)

@@ -89,7 +89,8 @@ class RowAdam:
             self._triton.catch_up(self._row_table(), rows, self._drift, self.num_steps, _NUMBERS)
             return
         if self._kernel is not None:
-            drift, (beta1, beta2) = self._drift, map(ctypes.c_double, _BETAS)
+            drift = self._drift
+            (beta1, beta2) = map(ctypes.c_double, _BETAS)
             arguments = (
                 ctypes.c_int64(self.num_steps),
                 address(drift),
@@ -108,7 +109,8 @@ class RowAdam:
         lag = (self.num_steps - last).double()
         size, size_of_eps = self._drift.index_select(1, last)
         eps = _EPS * size_of_eps / size.clamp(min=_TINY)
-        mean, square = self._mean.index_select(0, rows), self._square.index_select(0, rows)
+        mean = self._mean.index_select(0, rows)
+        square = self._square.index_select(0, rows)
         root = square.sqrt().add_(eps.clamp(min=_TINY).to(mean.dtype)[:, None])
         weight = self.weight.data.index_select(0, rows)
         weight.sub_(mean.div(root).mul_(size.to(mean.dtype)[:, None]))
@@ -194,11 +196,13 @@ class RowAdam:
             ArtifactError: If the state is of a table of another shape.
         """
         if state["mean"].shape != self._mean.shape:
-            given, own = tuple(state["mean"].shape), tuple(self._mean.shape)
+            given_shape = tuple(state["mean"].shape)
+            shape = tuple(self._mean.shape)
             raise ArtifactError(
-                f"optimizer state: must be of a table of shape {own}; given {given}; name its own run"
+                f"optimizer state: must be of a table of shape {shape}; given {given_shape}; name its own run"
             )
-        self.num_steps, self.learning_rate = int(state["num_steps"]), float(state["learning_rate"])
+        self.num_steps = int(state["num_steps"])
+        self.learning_rate = float(state["learning_rate"])
         self._mean.copy_(state["mean"])
         self._square.copy_(state["square"])
         self._last.copy_(state["last"])
@@ -244,7 +248,9 @@ def gradient_values(parameter: nn.Parameter) -> Tensor | None:
 
 def _coalesced(gradient: Tensor) -> Tensor:
     """Return a sparse gradient with each row once; `coalesce` would be one more operation where it has."""
-    return gradient if gradient.is_coalesced() else gradient.coalesce()
+    if gradient.is_coalesced():
+        return gradient
+    return gradient.coalesce()
 
 
 @lru_cache
@@ -252,7 +258,9 @@ def triton_rows(device: torch.device) -> TritonRows | None:
     """Return Triton's kernels for a GPU that has them; None where torch's operations update the rows."""
     kernels = TritonRows()
     is_usable = usable(device, "word tables", lambda: _check(kernels, device))
-    return kernels if is_usable else None
+    if not is_usable:
+        return None
+    return kernels
 
 
 def _check(kernels: TritonRows, device: torch.device) -> None:
@@ -263,16 +271,14 @@ def _check(kernels: TritonRows, device: torch.device) -> None:
     """
     weight, mean, square = torch.zeros(3, 2, 3, device=device).unbind()
     table = RowTable(weight, mean, square, torch.zeros(2, dtype=torch.int64, device=device))
-    rows, gradient = (
-        torch.ones(1, dtype=torch.int64, device=device),
-        torch.ones(1, 3, device=device),
-    )
+    rows = torch.ones(1, dtype=torch.int64, device=device)
+    gradient = torch.ones(1, 3, device=device)
     drift = torch.zeros(2, 8, dtype=torch.float64, device=device)
     decay = torch.ones(2, _WINDOW, dtype=torch.float64, device=device)
     kernels.extend_drift(drift, decay, 1, 0.5, 0.25)
     kernels.catch_up(table, rows, drift, 0, _NUMBERS)
     kernels.step(table, rows, gradient, 1, 1.0, math.sqrt(1 - _BETAS[1]), _NUMBERS)
     expected = torch.tensor([[0.0] * 3, [-0.1] * 3])
-    found = drift[:, 0].tolist()
-    if not torch.allclose(table.weight.cpu(), expected, atol=1e-5) or found != [0.5, 0.25]:
+    drift_values = drift[:, 0].tolist()
+    if not torch.allclose(table.weight.cpu(), expected, atol=1e-5) or drift_values != [0.5, 0.25]:
         raise ConfigError("a row that is not that of the formula")

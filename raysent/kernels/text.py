@@ -18,7 +18,9 @@ from raysent.kernels.native import try_load
 from raysent.kernels.ragged import Sentences
 
 # The classes of characters as the kernel reads them; it leaves text with later characters to the reference.
-_SPACE, _WORD, _UPPER = 1, 2, 4
+_SPACE = 1
+_WORD = 2
+_UPPER = 4
 _NUM_CLASSES = 1 << 17
 _NUL = "\0"
 
@@ -45,18 +47,25 @@ def compiled_sentences(text: str, segment: Callable[[str], Sequence[str]]) -> li
         return None
     if b"\0" in data:
         return None
-    library, classes = _library(), _classes()
+    library = _library()
+    classes = _classes()
     hidden = np.empty(len(data), dtype=np.uint8)
     num_hidden = library.text_hide_marks(data, _size(data), _pointer(classes), _pointer(hidden))
     if num_hidden < 0:
         return None
     pieces = _NUL.join([*segment(str(hidden[:num_hidden].data, "utf-8")), ""]).encode("utf-8")
-    found = np.empty(2 * len(data) + 1, dtype=np.uint8)
+    sentences = np.empty(2 * len(data) + 1, dtype=np.uint8)
     num_bytes = library.text_join_pieces(
-        data, _size(data), _pointer(hidden), ctypes.c_int64(num_hidden), pieces, _size(pieces), _pointer(classes),
-        _pointer(found),
-    )  # fmt: skip
-    return str(found[:num_bytes].data, "utf-8").split(_NUL)[:-1]
+        data,
+        _size(data),
+        _pointer(hidden),
+        ctypes.c_int64(num_hidden),
+        pieces,
+        _size(pieces),
+        _pointer(classes),
+        _pointer(sentences),
+    )
+    return str(sentences[:num_bytes].data, "utf-8").split(_NUL)[:-1]
 
 
 def ascii_tokens(chunks: str, *, abbreviations: str) -> tuple[list[str], np.ndarray]:
@@ -109,9 +118,8 @@ class CompiledChunkRows:
                 _pointer(sizes),
             )
         num_chunks, num_bytes = sizes.tolist()
-        return rows[:num_chunks], str(unknown[:num_bytes].data, "utf-8", "surrogatepass").split(
-            "\n"
-        )[:-1]
+        unknown_lines = str(unknown[:num_bytes].data, "utf-8", "surrogatepass")
+        return rows[:num_chunks], unknown_lines.split("\n")[:-1]
 
     def add(self, chunks: Sequence[str], rows: np.ndarray) -> None:
         """Add chunks, none of which is known, with their rows, int64 [chunks]."""
@@ -133,21 +141,22 @@ class CompiledChunkRows:
             break_row: A row without ids.
         """
         lengths = np.empty(np.count_nonzero(rows == break_row) + 1, dtype=np.int64)
-        given = (
+        arguments = (
             _pointer(rows),
             ctypes.c_int64(len(rows)),
             ctypes.c_int32(break_row),
             _pointer(ids),
             _pointer(starts),
         )
-        found, num_ids = np.empty(0, dtype=np.int32), 2 * len(rows)  # hardly any text has more
-        while num_ids > len(found):
-            found = np.empty(num_ids, dtype=np.int32)
-            size = ctypes.c_int64(len(found))
+        all_ids = np.empty(0, dtype=np.int32)
+        num_ids = 2 * len(rows)  # hardly any text has more
+        while num_ids > len(all_ids):
+            all_ids = np.empty(num_ids, dtype=np.int32)
+            size = ctypes.c_int64(len(all_ids))
             num_ids = _library().chunk_table_expand(
-                *given, _pointer(found), size, _pointer(lengths)
+                *arguments, _pointer(all_ids), size, _pointer(lengths)
             )
-        return Sentences(found[:num_ids], lengths)
+        return Sentences(all_ids[:num_ids], lengths)
 
 
 @lru_cache
@@ -167,8 +176,10 @@ def _classes() -> np.ndarray:
     """Return the classes of the first characters, as Python and its regular expressions have them, uint8."""
     characters = [chr(code) for code in range(_NUM_CLASSES)]
     bits = [
-        _SPACE * one.isspace() | _WORD * (one.isalnum() or one == "_") | _UPPER * one.isupper()
-        for one in characters
+        _SPACE * character.isspace()
+        | _WORD * (character.isalnum() or character == "_")
+        | _UPPER * character.isupper()
+        for character in characters
     ]
     return np.array(bits, dtype=np.uint8)
 

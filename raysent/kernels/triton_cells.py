@@ -36,7 +36,8 @@ class TritonCells:
         bias = torch.zeros(1, hidden, device=device)
         after = torch.empty_like(narrow)
         self.after_forward(wide, wide.clone(), bias, narrow, after, after)
-        gate, candidate = 0.7310586, 0.6992737
+        gate = 0.7310586
+        candidate = 0.6992737
         expected = candidate + gate * (0.5 - candidate)
         if not torch.allclose(after.cpu(), torch.full((1, 1, hidden), expected), atol=1e-4):
             raise ConfigError("a state that is not that of the formula")
@@ -104,11 +105,9 @@ class TritonCells:
 
     def _launch(self, name: str, tensors: list[Tensor], bias: Tensor | None = None) -> None:
         """Run a kernel over all rows; each tensor is followed by its strides of direction and row."""
-        directions, rows, hidden = (
-            tensors[0].shape[0],
-            tensors[0].shape[1],
-            tensors[0].shape[2] // 3,
-        )
+        directions = tensors[0].shape[0]
+        rows = tensors[0].shape[1]
+        hidden = tensors[0].shape[2] // 3
         arguments: list[Any] = []
         for tensor in tensors:
             arguments += [tensor, tensor.stride(0), tensor.stride(1)]

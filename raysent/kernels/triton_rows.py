@@ -14,7 +14,8 @@ from torch import Tensor
 
 from raysent.kernels.triton_sources import load_source
 
-_BLOCK, _WINDOW_BLOCK = 256, 512
+_BLOCK = 256
+_WINDOW_BLOCK = 512
 
 
 @dataclass(frozen=True)

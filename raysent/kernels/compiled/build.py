@@ -52,10 +52,10 @@ def load(name: str) -> ctypes.CDLL:
     Raises:
         CompilerError: If there is no C++ compiler, it fails, or the cache cannot be written; the same at every call.
     """
-    found = _outcome(name)
-    if isinstance(found, CompilerError):
-        raise found
-    return found
+    outcome = _outcome(name)
+    if isinstance(outcome, CompilerError):
+        raise outcome
+    return outcome
 
 
 # What `raysent.kernels.native` finds.
@@ -80,23 +80,23 @@ def _outcome(name: str) -> ctypes.CDLL | CompilerError:
                 return _opened(library) or _built(source, library, command)
     except CompilerError as error:
         return error
-    except (
-        ArtifactError,
-        OSError,
-        NotImplementedError,
-    ) as error:  # including a file system without locks
+    # A file system without locks raises NotImplementedError.
+    except (ArtifactError, OSError, NotImplementedError) as error:
         return CompilerError(f"compiled kernel '{name}': must be built in the cache; given {error}")
 
 
 def _compiler(name: str) -> list[str]:
     """Return the command of the C++ compiler: `$CXX`, else the first one found on the PATH."""
-    named = shlex.split(os.environ.get("CXX", ""))
-    for candidate in [named] if named else [["c++"], ["g++"], ["clang++"]]:
+    named_compiler = shlex.split(os.environ.get("CXX", ""))
+    candidates = [["c++"], ["g++"], ["clang++"]]
+    if named_compiler:
+        candidates = [named_compiler]
+    for candidate in candidates:
         if shutil.which(candidate[0]):
             return candidate
-    given = f"CXX={shlex.join(named)}" if named else "none on the PATH"
+    detail = f"CXX={shlex.join(named_compiler)}" if named_compiler else "none on the PATH"
     raise CompilerError(
-        f"compiled kernel '{name}': must have a C++ compiler; given {given}; install g++"
+        f"compiled kernel '{name}': must have a C++ compiler; given {detail}; install g++"
     )
 
 
@@ -119,10 +119,11 @@ def _processor() -> str:
 def _opened(library: Path) -> ctypes.CDLL | None:
     try:
         # A folder that others could write once may hold what they wrote.
-        is_whole = _is_private(library) and _digest_file(library).read_text() == file_sha256(
-            library
-        )
-        return ctypes.CDLL(str(library)) if is_whole else None
+        if not _is_private(library):
+            return None
+        if _digest_file(library).read_text() != file_sha256(library):
+            return None
+        return ctypes.CDLL(str(library))
     except (OSError, ValueError, ArtifactError):
         return None
 
@@ -159,10 +160,8 @@ def _built(source: Path, library: Path, command: list[str]) -> ctypes.CDLL:
     with atomic_write(library) as unfinished:
         done = _run([*command, str(source), "-o", str(unfinished)], name=source.stem)
         if done.returncode:
-            lines = done.stderr.splitlines()
-            reason = next(
-                (line for line in lines if "error" in line), lines[0] if lines else "no message"
-            )
+            lines = done.stderr.splitlines() or ["no message"]
+            reason = next((line for line in lines if "error" in line), lines[0])
             raise CompilerError(
                 f"compiled kernel '{source.stem}': {command[0]} must build it; given {reason}; try g++"
             )
