@@ -200,11 +200,9 @@ class ObjectiveConfig(StrictModel):
         `CONTEXT_METRICS` and `PREDICTION_METRICS` are computed by validation, others by `Objective.held_out_totals`. By
         default the former, for two towers that read contexts.
         """
-        return (
-            CONTEXT_METRICS
-            if isinstance(self.batches, ContextBatches) and self.num_towers == 2
-            else ()
-        )
+        if isinstance(self.batches, ContextBatches) and self.num_towers == 2:
+            return CONTEXT_METRICS
+        return ()
 
     @property
     def learns_from_neighbours(self) -> bool:
@@ -420,18 +418,15 @@ class ContextObjective(Objective):
         del generator
         vectors = read(batch.sentences)
         device = vectors[0].device
-        places, rows = (
-            places_of(batch.positions, batch.documents, device),
-            batch.rows or slice(None),
-        )
+        source_places = places_of(batch.positions, batch.documents, device)
+        rows = batch.rows or slice(None)
         # Scores are a thousandth of a step's work, so they stay in float32 under mixed precision.
         with torch.autocast(device.type, enabled=False):
-            loss = self.compare(vectors, places, rows)
+            loss = self.compare(vectors, source_places, rows)
             if batch.rows is None:
                 return loss
-            counted = self.has_target(
-                places
-            )  # of which this worker has a share, 0 where there is none
+            # This worker has a share of them, 0 where there are none.
+            counted = self.has_target(source_places)
             return loss * (counted[rows].sum() / counted.sum().clamp(min=1))
 
     @abstractmethod
@@ -455,8 +450,10 @@ class ScoredContext(ContextObjective):
     def compare(self, vectors: tuple[Tensor, ...], places: Tensor, rows: slice) -> Tensor:
         """Return the mean over the sentences that have a neighbour; see `ContextObjective.compare`."""
         f, g = vectors
-        neighbours, others = neighbour_masks(places[rows], places, context_size=self._context_size)
-        return self.loss(f[rows].float() @ g.float().T, neighbours=neighbours, others=others)
+        neighbours, is_other = neighbour_masks(
+            places[rows], places, context_size=self._context_size
+        )
+        return self.loss(f[rows].float() @ g.float().T, neighbours=neighbours, others=is_other)
 
     @abstractmethod
     def loss(self, scores: Tensor, *, neighbours: Tensor, others: Tensor) -> Tensor:
@@ -498,8 +495,9 @@ def neighbour_masks(
         bool [batch, candidates] each.
     """
     distance = (sources[:, None] - candidates[None, :]).abs_()
-    others, itself = distance > context_size, distance == 0
-    return (others | itself).logical_not_(), others
+    is_other = distance > context_size
+    itself = distance == 0
+    return (is_other | itself).logical_not_(), is_other
 
 
 def has_neighbour(places: Tensor, *, context_size: int) -> Tensor:
@@ -512,8 +510,8 @@ def has_neighbour(places: Tensor, *, context_size: int) -> Tensor:
     ascending, order = places.sort()
     is_near = ascending.diff() <= context_size
     no = is_near.new_zeros(1)
-    found = torch.cat([is_near, no]) | torch.cat([no, is_near])
-    return torch.empty_like(found).index_copy_(0, order, found)
+    is_neighbour = torch.cat([is_near, no]) | torch.cat([no, is_near])
+    return torch.empty_like(is_neighbour).index_copy_(0, order, is_neighbour)
 
 
 def build_objective(

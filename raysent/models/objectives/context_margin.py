@@ -40,9 +40,9 @@ class Objective(ScoredContext):
         """Return the mean hinge; see `ScoredContext.loss`."""
         # No sentence occurs twice in a batch, so none has more neighbours than this.
         most = min(2 * self._context_size, scores.shape[1])
-        is_neighbour, places = neighbours.to(scores.dtype).topk(most)
+        is_neighbour, neighbour_columns = neighbours.to(scores.dtype).topk(most)
         hinges = functional.relu(
-            self._margin - scores.gather(1, places)[:, :, None] + scores[:, None, :]
+            self._margin - scores.gather(1, neighbour_columns)[:, :, None] + scores[:, None, :]
         )
         # [batch, neighbours, candidates] -> [batch, neighbours]: the mean over the others of each source.
         means = (hinges * others[:, None, :]).sum(dim=2) / others.sum(dim=1).clamp(min=1)[:, None]

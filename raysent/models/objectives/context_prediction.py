@@ -80,15 +80,16 @@ class _CrossEntropy(torch.autograd.Function):
         shares_target: bool,
     ) -> Tensor:
         """Return the loss; a neighbourhood is the places of sources and candidates, and the size of the context."""
-        sources, places, context_size = neighbourhood
-        neighbours, others = neighbour_masks(sources, places, context_size=context_size)
-        itself = ~(neighbours | others)
+        sources, candidates, context_size = neighbourhood
+        neighbours, is_other = neighbour_masks(sources, candidates, context_size=context_size)
+        itself = ~(neighbours | is_other)
         log_probabilities = (f @ g.T).masked_fill_(itself, itself_score).log_softmax(dim=1)
         num_neighbours = neighbours.sum(dim=1)
         has_neighbour = num_neighbours > 0
         # The weight of one neighbour of a sentence in the mean over the sentences that have any.
         weights = has_neighbour / has_neighbour.sum().clamp(min=1)
-        weights = weights / num_neighbours.clamp(min=1) if shares_target else weights
+        if shares_target:
+            weights = weights / num_neighbours.clamp(min=1)
         loss = -(torch.where(neighbours, log_probabilities, 0.0).sum(dim=1) * weights).sum()
         probabilities = log_probabilities.exp_()
         d_scores = probabilities.mul_((weights * num_neighbours)[:, None]).sub_(

@@ -130,9 +130,9 @@ class Config(ContextConfig):
                 "self, which reads each sentence twice with other dropout; set it to 0.1"
             )
         if self.prefixes and (first.encoded_dims != (first.dim,) or self.prefixes[-1] >= first.dim):
-            given = f"{self.prefixes} of {' + '.join(map(str, first.encoded_dims))}"
+            sizes = f"{self.prefixes} of {' + '.join(map(str, first.encoded_dims))}"
             raise ValueError(
-                f"objective.prefixes must be below the size of the encoder's one block; given {given}"
+                f"objective.prefixes must be below the size of the encoder's one block; given {sizes}"
             )
 
     def comparable(self, vectors: Tensor) -> Tensor:
@@ -165,12 +165,10 @@ class Objective(BaseObjective):
             masks = self._masks(batch, device)
             loss = self._loss(columns, masks, batch.rows)
             sizes = self._config.prefixes
-            for size, weight in zip(
-                sizes, self._config.prefix_weights or [1.0] * len(sizes), strict=True
-            ):
-                loss = loss + weight * self._loss(
-                    [column[:, :size] for column in columns], masks, batch.rows
-                )
+            weights = self._config.prefix_weights or [1.0] * len(sizes)
+            for size, weight in zip(sizes, weights, strict=True):
+                prefixes = [column[:, :size] for column in columns]
+                loss = loss + weight * self._loss(prefixes, masks, batch.rows)
         return loss
 
     def _loss(
@@ -187,11 +185,11 @@ class Objective(BaseObjective):
         """Return for how many first sentences of the pairs the most similar candidate is a partner."""
         if self._config.positives != "pairs":
             return {}
-        first, *others = (unit(column) for column in self._columns(read, batch))
+        first, *candidates = (unit(column) for column in self._columns(read, batch))
         positives, negatives = (
             torch.cat(masks, dim=1) for masks in self._masks(batch, first.device)
         )
-        scores = (first @ torch.cat(others).T).masked_fill(~(positives | negatives), -torch.inf)
+        scores = (first @ torch.cat(candidates).T).masked_fill(~(positives | negatives), -torch.inf)
         is_right = positives.gather(1, scores.argmax(dim=1, keepdim=True))
         return {"accuracy": (float(is_right.sum()), len(first))}
 
@@ -205,30 +203,38 @@ class Objective(BaseObjective):
     def _masks(self, batch: Any, device: torch.device) -> tuple[list[Tensor], list[Tensor]]:
         """Return which candidates of each column are positives, and which are negatives, bool [rows, rows] each."""
         texts = batch.texts or number_texts(*batch.parts)
-        anchors, *others = (to_device(column, device) for column in texts)
+        anchors, *columns = (to_device(column, device) for column in texts)
         is_same = anchors[:, None] == anchors[None, :]
         match self._config.positives:
             case "self":
-                positives, others = [is_same], [anchors]
+                positives = [is_same]
+                columns = [anchors]
             case "context":
-                places = places_of(batch.positions, batch.documents, device)
+                sentence_places = places_of(batch.positions, batch.documents, device)
                 positives = [
-                    neighbour_masks(places, places, context_size=self._config.context_size)[0]
+                    neighbour_masks(
+                        sentence_places, sentence_places, context_size=self._config.context_size
+                    )[0]
                 ]
-                others = [anchors]
+                columns = [anchors]
             case "labels":
                 labels = to_device(batch.labels, device)
                 itself = torch.eye(len(labels), dtype=torch.bool, device=device)
-                positives, others = [(labels[:, None] == labels[None, :]) & ~itself], [anchors]
+                positives = [(labels[:, None] == labels[None, :]) & ~itself]
+                columns = [anchors]
             case "pairs":
                 end = 1 + len(batch.positives)  # a cell that repeats another is no partner
-                partners = [is_same & (column != others[0])[None, :] for column in others[1:end]]
-                positives = [is_same, *partners, *(torch.zeros_like(is_same) for _ in others[end:])]
-        known = _texts_known(
-            positives, anchors, others, num_texts=1 + max(int(column.max()) for column in texts)
+                partners = [is_same & (column != columns[0])[None, :] for column in columns[1:end]]
+                positives = [
+                    is_same,
+                    *partners,
+                    *(torch.zeros_like(is_same) for _ in columns[end:]),
+                ]
+        is_known_text = _texts_known(
+            positives, anchors, columns, num_texts=1 + max(int(column.max()) for column in texts)
         )
-        pairs = zip(others, positives, strict=True)
-        return positives, [~known.index_select(1, column) & ~mask for column, mask in pairs]
+        pairs = zip(columns, positives, strict=True)
+        return positives, [~is_known_text.index_select(1, column) & ~mask for column, mask in pairs]
 
     def _direction(
         self,
@@ -245,24 +251,25 @@ class Objective(BaseObjective):
             masks: Positives and negatives, as `_masks` returns them.
             rows: This worker's anchors; None for all.
         """
-        everyone = torch.cat(masks[0], dim=1)
-        num_positives = everyone.sum(dim=1)
+        is_positive = torch.cat(masks[0], dim=1)
+        num_positives = is_positive.sum(dim=1)
         total = (num_positives > 0).sum().clamp(min=1)
-        own = slice(None) if rows is None else rows
-        targets, num_positives = everyone[own], num_positives[own]
-        left_out = ~(targets | torch.cat(masks[1], dim=1)[own]) & (num_positives > 0)[:, None]
-        scores = anchors[own] @ candidates.T / self._config.temperature
+        own_rows = slice(None) if rows is None else rows
+        targets = is_positive[own_rows]
+        num_positives = num_positives[own_rows]
+        left_out = ~(targets | torch.cat(masks[1], dim=1)[own_rows]) & (num_positives > 0)[:, None]
+        scores = anchors[own_rows] @ candidates.T / self._config.temperature
         log_probabilities = scores.masked_fill(left_out, -torch.inf).log_softmax(dim=1)
         sums = torch.where(targets, log_probabilities, 0.0).sum(dim=1)
         return -(sums / num_positives.clamp(min=1)).sum() / total
 
 
 def _texts_known(
-    positives: list[Tensor], anchors: Tensor, others: list[Tensor], *, num_texts: int
+    positives: list[Tensor], anchors: Tensor, columns: list[Tensor], *, num_texts: int
 ) -> Tensor:
     """Return which texts are the anchor's own or one of its positives', bool [batch, texts]."""
     counts = torch.zeros(len(anchors), num_texts, device=anchors.device)
     counts.scatter_(1, anchors[:, None], 1.0)
-    for mask, column in zip(positives, others, strict=True):
+    for mask, column in zip(positives, columns, strict=True):
         counts.index_add_(1, column, mask.float())
     return counts > 0

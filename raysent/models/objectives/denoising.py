@@ -79,8 +79,8 @@ class Objective(WordsObjective):
         # The word with the highest number is left, whatever the fraction.
         least = np.minimum(self._fraction, np.maximum.reduceat(draw, np.cumsum(lengths) - lengths))
         is_left = is_special | (draw >= np.repeat(least, lengths))
-        left = Sentences(ids[is_left], ragged_sums(is_left, lengths))
-        return NoisyBatch(left, batch.positions, batch.documents, targets=batch.sentences)
+        shortened = Sentences(ids[is_left], ragged_sums(is_left, lengths))
+        return NoisyBatch(shortened, batch.positions, batch.documents, targets=batch.sentences)
 
     def sums(self, read: Read, batch: NoisyBatch) -> tuple[Tensor, int]:
         """Return the sum over words and ends of sentences, in nats, and their number."""

@@ -106,18 +106,17 @@ class Objective(BaseObjective):
 
     def __init__(self, config: Config, build_context: BuildContext) -> None:
         super().__init__()
-        targets, dim = build_context.targets, build_context.dim
+        targets = build_context.targets
+        dim = build_context.dim
         if targets is None:
             raise DataError(
                 "objective.teacher: needs running text whose targets are computed; given none"
             )
         self._config = config
         generator = build_context.generator
-        self.map = (
-            nn.Identity()
-            if dim == targets.dim
-            else linear_layer(dim, targets.dim, generator=generator)
-        )
+        self.map: nn.Module = nn.Identity()
+        if dim != targets.dim:
+            self.map = linear_layer(dim, targets.dim, generator=generator)
         self._tasks = tuple(targets.num_classes)
         self.probes = nn.ModuleList(
             linear_layer(dim, classes, generator=generator)
@@ -139,9 +138,8 @@ class Objective(BaseObjective):
                 differences = student @ student.T - targets @ targets.T
                 # A sentence's cosine with itself is 1 for both.
                 num_pairs = max(1, len(batch) * (len(batch) - 1))
-                loss = (
-                    loss + self._config.lambda_similarity * differences.square().sum() / num_pairs
-                )
+                difference = differences.square().sum()
+                loss = loss + self._config.lambda_similarity * difference / num_pairs
             if self._tasks and self._config.lambda_tasks:
                 loss = loss + self._config.lambda_tasks * self._divergence(vectors, batch)
             return loss

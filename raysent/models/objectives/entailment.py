@@ -61,7 +61,8 @@ class Config(ObjectiveConfig):
 
     def num_step_values(self, shape: StepShape) -> int:
         """Return the numbers of the features with their gradients, and of the hidden layer's weights and moments."""
-        features, hidden = 4 * shape.dim, self.hidden_size or 0
+        features = 4 * shape.dim
+        hidden = self.hidden_size or 0
         return 3 * shape.batch_size * (features + hidden) + 4 * features * hidden
 
 
@@ -75,11 +76,10 @@ class Objective(BaseObjective):
                 "pairs.label: must name a column of at least two classes for objective entailment"
             )
         self._config = config
-        sizes = [
-            4 * build_context.dim,
-            *([config.hidden_size] if config.hidden_size else []),
-            build_context.num_classes,
-        ]
+        sizes = [4 * build_context.dim]
+        if config.hidden_size:
+            sizes.append(config.hidden_size)
+        sizes.append(build_context.num_classes)
         self.layers = nn.ModuleList(
             linear_layer(inputs, outputs, generator=build_context.generator)
             for inputs, outputs in pairwise(sizes)
@@ -94,18 +94,20 @@ class Objective(BaseObjective):
 
     def held_out_totals(self, read: Read, batch: Pairs) -> dict[str, tuple[float, int]]:
         """Return how many pairs are classified correctly, and their negative log-likelihood in nats."""
-        logits, labels = self._logits(read, batch), self._labels(batch)
+        logits = self._logits(read, batch)
+        labels = self._labels(batch)
         right = int((logits.argmax(dim=1) == labels).sum())
         nll = functional.cross_entropy(logits, labels, reduction="sum").item()
         return {"accuracy": (right, len(labels)), "nll": (nll, len(labels))}
 
     def _logits(self, read: Read, batch: Pairs) -> Tensor:
-        u, v = read(batch.first)[0], read(batch.second)[0]
+        u = read(batch.first)[0]
+        v = read(batch.second)[0]
         values = torch.cat([u, v, (u - v).abs(), u * v], dim=1)
         for number, layer in enumerate(self.layers):
-            values = layer(
-                torch.tanh(values) if number and self._config.activation == "tanh" else values
-            )
+            if number and self._config.activation == "tanh":
+                values = torch.tanh(values)
+            values = layer(values)
         return values.float()
 
     def _labels(self, batch: Pairs) -> Tensor:

@@ -15,6 +15,7 @@ Differs: sums over a sentence's words; the states are compared with the words wi
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar, Literal
@@ -42,10 +43,9 @@ from raysent.models.objectives import (
 )
 from raysent.models.objectives import Objective as BaseObjective
 
-_MASK_SHARE, _OTHER_SHARE = (
-    0.8,
-    0.9,
-)  # of the chosen words: below the first the mask, below the second another word
+# Of the chosen words: below the first the mask, below the second another word.
+_MASK_SHARE = 0.8
+_OTHER_SHARE = 0.9
 
 
 class WordsConfig(ObjectiveConfig):
@@ -108,15 +108,17 @@ class WordsObjective(BaseObjective):
     def __init__(self, build_context: BuildContext, dim: int = 0) -> None:
         """Make the scores of words for states of `dim` numbers; 0 is the size of a word's vector."""
         super().__init__()
-        table, vocabulary = build_context.words, build_context.vocabulary
-        words = (
-            build_context.token_words if table is None else partial(table.get_parameter, "weight")
-        )
+        table = build_context.words
+        vocabulary = build_context.vocabulary
+        words: Callable[[], nn.Parameter] | None = build_context.token_words
+        if table is not None:
+            words = partial(table.get_parameter, "weight")
         assert words is not None
         assert vocabulary is not None
         self._words = words  # not a parameter of this module, and another one on another device
         num_words, word_dim = words().shape
-        has_map, generator = dim not in (0, word_dim), build_context.generator
+        has_map = dim not in (0, word_dim)
+        generator = build_context.generator
         self.map = linear_layer(dim, word_dim, generator=generator) if has_map else None
         self.bias = nn.Parameter(torch.zeros(num_words))
         self._is_special = np.isin(np.arange(num_words), list(vocabulary.special_ids))
@@ -141,8 +143,9 @@ class WordsObjective(BaseObjective):
         self, read: Read, batch: Batch, *, generator: torch.Generator | None = None
     ) -> Tensor:
         """Return the mean over the sentences, in nats."""
-        noisy = batch if isinstance(batch, NoisyBatch) else self.prepare(batch, generator=generator)
-        return self.sums(read, noisy)[0] / len(batch)
+        if not isinstance(batch, NoisyBatch):
+            batch = self.prepare(batch, generator=generator)
+        return self.sums(read, batch)[0] / len(batch)
 
     def held_out_totals(self, read: Read, batch: Batch) -> dict[str, tuple[float, int]]:
         """Return `nll`, with the same noise at each report."""
@@ -153,7 +156,10 @@ class WordsObjective(BaseObjective):
 
     def cross_entropy(self, states: Tensor, targets: Tensor) -> Tensor:
         """Return the sum over the words that states [words, dim] predict, in nats."""
-        mapped = states if self.map is None else self.map(states)
+        if self.map is None:
+            mapped = states
+        else:
+            mapped = self.map(states)
         return vocabulary_cross_entropy(
             mapped, weight=self._words(), bias=self.bias, targets=targets
         )
@@ -179,32 +185,30 @@ class Objective(WordsObjective):
         super().__init__(build_context, build_context.token_dim or 0)
         vocabulary = build_context.vocabulary
         assert vocabulary is not None
-        self._fraction, self._mask = config.fraction, vocabulary.mask_id
+        self._fraction = config.fraction
+        self._mask = vocabulary.mask_id
         self._others = np.flatnonzero(~self._is_special[: len(vocabulary)])
 
     def prepare(self, batch: Batch, *, generator: torch.Generator | None = None) -> NoisyBatch:
         """Return the sentences with hidden words; see the module."""
-        kind, other = drawn(batch, count=2, generator=generator)
-        kind, ids = kind / self._fraction, batch.sentences.ids
-        chosen = (kind < 1) & ~self._is_special[ids]
+        kind, replacement = drawn(batch, count=2, generator=generator)
+        kind = kind / self._fraction
+        ids = batch.sentences.ids
+        is_chosen = (kind < 1) & ~self._is_special[ids]
         hidden = np.where(
             kind < _MASK_SHARE,
             self._mask,
-            self._others[(other * len(self._others)).astype(np.int64)],
+            self._others[(replacement * len(self._others)).astype(np.int64)],
         )
-        read = np.where(chosen & (kind < _OTHER_SHARE), hidden, ids).astype(ids.dtype)
-        masked, targets = (
-            Sentences(one, batch.sentences.lengths) for one in (read, np.where(chosen, ids, -1))
-        )
+        read = np.where(is_chosen & (kind < _OTHER_SHARE), hidden, ids).astype(ids.dtype)
+        masked = Sentences(read, batch.sentences.lengths)
+        targets = Sentences(np.where(is_chosen, ids, -1), batch.sentences.lengths)
         return NoisyBatch(masked, batch.positions, batch.documents, targets=targets)
 
     def sums(self, read: Read, batch: NoisyBatch) -> tuple[Tensor, int]:
         """Return the sum over the chosen words, in nats, and their number."""
-        states, places = (
-            read(batch.sentences, tokens=True)[0],
-            np.flatnonzero(batch.targets.ids >= 0),
-        )
-        states = states.index_select(0, to_device(places, states.device))
-        return self.cross_entropy(states, to_device(batch.targets.ids[places], states.device)), len(
-            places
-        )
+        states = read(batch.sentences, tokens=True)[0]
+        target_positions = np.flatnonzero(batch.targets.ids >= 0)
+        states = states.index_select(0, to_device(target_positions, states.device))
+        targets = to_device(batch.targets.ids[target_positions], states.device)
+        return self.cross_entropy(states, targets), len(target_positions)

@@ -102,9 +102,9 @@ class Objective(BaseObjective):
 
     def before_step(self, done: float) -> None:
         """Choose the kind of negatives."""
-        self._negatives = (
-            "random" if done < self._config.resolved_random_part else self._config.negatives
-        )
+        self._negatives = self._config.negatives
+        if done < self._config.resolved_random_part:
+            self._negatives = "random"
 
     def prepare(self, batch: Pairs, *, generator: torch.Generator | None = None) -> Pairs:
         """Shuffle the words of some pairs, in both sentences."""
@@ -120,15 +120,17 @@ class Objective(BaseObjective):
         """Return the mean over the pairs, or what the rows of this worker contribute to it."""
         first, second = batch.parts
         choosing = torch.cat([unit(read(side, is_training=False)[0]) for side in (first, second)])
-        chosen = choose_negatives(choosing, self._negatives, generator=generator, rows=batch.rows)
+        negatives = choose_negatives(
+            choosing, self._negatives, generator=generator, rows=batch.rows
+        )
         vectors = unit(torch.cat([read(first)[0], read(second)[0]]))
         num_pairs = len(vectors) // 2
         partners = (vectors * vectors.roll(num_pairs, dims=0)).sum(dim=1)
-        own = _of_rows(vectors, batch.rows)
+        own_vectors = _of_rows(vectors, batch.rows)
         hinges = functional.relu(
             self._config.margin
             - _of_rows(partners, batch.rows)
-            + (own * vectors.index_select(0, chosen)).sum(dim=1)
+            + (own_vectors * vectors.index_select(0, negatives)).sum(dim=1)
         )
         return hinges.sum() / num_pairs
 
@@ -140,7 +142,9 @@ class Objective(BaseObjective):
 
 def _of_rows(values: Tensor, rows: slice | None) -> Tensor:
     """Return the values [2 * pairs, ...] of the first and the second sentences of some pairs; of all for None."""
-    return values if rows is None else torch.cat([side[rows] for side in values.chunk(2)])
+    if rows is None:
+        return values
+    return torch.cat([side[rows] for side in values.chunk(2)])
 
 
 def choose_negatives(
@@ -160,20 +164,20 @@ def choose_negatives(
     """
     count = len(vectors)
     similarity = _of_rows(vectors.detach(), rows) @ vectors.detach().T
-    everyone = torch.arange(count, device=vectors.device)
-    place = _of_rows(everyone, rows)
-    is_own = (place[:, None] - everyone[None, :]) % (count // 2) == 0
+    all_rows = torch.arange(count, device=vectors.device)
+    own_rows = _of_rows(all_rows, rows)
+    is_own = (own_rows[:, None] - all_rows[None, :]) % (count // 2) == 0
     nearest = similarity.masked_fill(is_own, -torch.inf).argmax(dim=1)
     if kind == "max":
         return nearest
     # Another pair, at a random distance from the own one, and either side of it.
-    shift = _drawn(1, max(2, count // 2), like=everyone, rows=rows, generator=generator)
-    side = _drawn(0, 2, like=everyone, rows=rows, generator=generator)
-    drawn = (place + shift) % (count // 2) + side * (count // 2)
+    shift = _drawn(1, max(2, count // 2), like=all_rows, rows=rows, generator=generator)
+    side = _drawn(0, 2, like=all_rows, rows=rows, generator=generator)
+    drawn = (own_rows + shift) % (count // 2) + side * (count // 2)
     if kind == "random":
         return drawn
     is_nearest = _of_rows(
-        to_device(torch.rand(count, generator=generator), place.device) < 0.5, rows
+        to_device(torch.rand(count, generator=generator), own_rows.device) < 0.5, rows
     )
     return torch.where(is_nearest, nearest, drawn)
 

@@ -93,7 +93,9 @@ class Config(ObjectiveConfig):
     def batches(self) -> Batches:
         """Sentences of running text, or pairs."""
         # Windows of three sentences, so that a sentence's next one is in its batch.
-        return PairBatches() if self.text == "pairs" else ContextBatches(1, self.candidates)
+        if self.text == "pairs":
+            return PairBatches()
+        return ContextBatches(1, self.candidates)
 
     @property
     def metrics(self) -> tuple[str, ...]:
@@ -192,14 +194,15 @@ class Objective(BaseObjective):
             return 0.0 * bits.sum()
         unit = functional.normalize(vectors, dim=1)
         pairs = [(to_device(a, bits.device), to_device(b, bits.device)) for a, b in compared]
-        one, other = (
-            (unit.index_select(0, a) * unit.index_select(0, b)).sum(dim=1) for a, b in pairs
-        )
-        sign = torch.where(one >= other, 1.0, -1.0)
-        near, far = (
-            self._distance(bits.index_select(0, a), bits.index_select(0, b)) for a, b in pairs
-        )
-        return functional.relu(sign * (near - far)).pow(self._config.power).mean()
+        # Of the pairs (a, b) and of the pairs (x, c): the more similar ones must have the nearer codes.
+        cosines = []
+        distances = []
+        for a, b in pairs:
+            cosines.append((unit.index_select(0, a) * unit.index_select(0, b)).sum(dim=1))
+            distances.append(self._distance(bits.index_select(0, a), bits.index_select(0, b)))
+        sign = torch.where(cosines[0] >= cosines[1], 1.0, -1.0)
+        excess = functional.relu(sign * (distances[0] - distances[1]))
+        return excess.pow(self._config.power).mean()
 
     def _compared(
         self, rows: int, related: tuple[Tensor, Tensor], generator: torch.Generator | None
@@ -210,16 +213,18 @@ class Objective(BaseObjective):
             return (torch.arange(rows), first), (torch.arange(rows), third)
         a, b = related
         if self._config.triples == "disjoint":
-            others = torch.randperm(len(a), generator=generator)
-            return (a, b), (a[others], b[others])
+            shuffled = torch.randperm(len(a), generator=generator)
+            return (a, b), (a[shuffled], b[shuffled])
         return (a, b), (a, torch.randint(0, rows, (len(a),), generator=generator))
 
-    def _distance(self, one: Tensor, other: Tensor) -> Tensor:
+    def _distance(self, bits: Tensor, other_bits: Tensor) -> Tensor:
         # For bits this equals |b - b'|, with a gradient that does not vanish where they agree.
-        differing = (one * (1 - other) + other * (1 - one)).sum(dim=1)
+        differing = (bits * (1 - other_bits) + other_bits * (1 - bits)).sum(dim=1)
         if self._config.distance == "l2":
             return (differing.clamp(min=0) + 1e-8).sqrt()
-        return differing if self._config.distance == "hamming" else differing / one.shape[1]
+        if self._config.distance == "hamming":
+            return differing
+        return differing / bits.shape[1]
 
 
 def related_rows(batch: Any) -> tuple[Tensor, Tensor]:
@@ -234,7 +239,8 @@ def related_rows(batch: Any) -> tuple[Tensor, Tensor]:
     if not isinstance(batch, Batch):
         return torch.zeros(0, dtype=torch.int64), torch.zeros(0, dtype=torch.int64)
     order = np.lexsort((batch.positions, batch.documents))
-    positions, documents = batch.positions[order], batch.documents[order]
+    positions = batch.positions[order]
+    documents = batch.documents[order]
     is_next = (np.diff(positions) == 1) & (np.diff(documents) == 0)
     return torch.from_numpy(order[:-1][is_next]), torch.from_numpy(order[1:][is_next])
 
@@ -251,8 +257,10 @@ def related_auc(bits: Tensor, first: Tensor, second: Tensor) -> float:
         return 0.5
     signs = 2 * bits.detach() - 1
     agreement = signs[first.to(bits.device)] @ signs[second.to(bits.device)].T
-    own = agreement.diagonal()[:, None]
-    wins = (own > agreement).double() + 0.5 * (own == agreement).double()
+    related_agreement = agreement.diagonal()[:, None]
+    wins = (related_agreement > agreement).double() + 0.5 * (
+        related_agreement == agreement
+    ).double()
     # A related sentence ties with itself.
     return float((wins.sum() - 0.5 * len(first)) / (len(first) * (len(first) - 1)))
 
@@ -268,10 +276,11 @@ def similarity_kept(vectors: Tensor, bits: Tensor) -> float:
     """
     if len(vectors) < 3:
         return 0.0
-    unit, signs = functional.normalize(vectors.detach(), dim=1), 2 * bits.detach() - 1
+    unit = functional.normalize(vectors.detach(), dim=1)
+    signs = 2 * bits.detach() - 1
     above = torch.triu_indices(len(vectors), len(vectors), offset=1)
     cosines, agreement = ((side @ side.T)[above[0], above[1]] for side in (unit, signs))
-    both = torch.stack([cosines.double(), agreement.double()])
-    if min(both.std(dim=1).tolist(), default=0.0) == 0:
+    measures = torch.stack([cosines.double(), agreement.double()])
+    if min(measures.std(dim=1).tolist(), default=0.0) == 0:
         return 0.0
-    return torch.corrcoef(both)[0, 1].item()
+    return torch.corrcoef(measures)[0, 1].item()

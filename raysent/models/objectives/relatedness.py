@@ -129,9 +129,11 @@ class Objective(BaseObjective):
         return self._log_probabilities(read, batch).exp() @ levels.float()
 
     def _log_probabilities(self, read: Read, batch: Pairs) -> Tensor:
-        vectors = [read(side)[0] for side in batch.parts]
-        one, other = [unit(vector) for vector in vectors] if self._scales else vectors
-        features = torch.cat([one * other, (one - other).abs()], dim=1)
+        u, v = [read(side)[0] for side in batch.parts]
+        if self._scales:
+            u = unit(u)
+            v = unit(v)
+        features = torch.cat([u * v, (u - v).abs()], dim=1)
         return functional.log_softmax(
             self.output(torch.sigmoid(self.hidden(features))).float(), dim=1
         )

@@ -32,6 +32,8 @@ class Objective(ContextObjective):
 
     def compare(self, vectors: tuple[Tensor, ...], places: Tensor, rows: slice) -> Tensor:
         """Return the mean over the sentences that have a neighbour, in nats."""
-        neighbours, others = neighbour_masks(places[rows], places, context_size=self._context_size)
+        neighbours, is_other = neighbour_masks(
+            places[rows], places, context_size=self._context_size
+        )
         f = self.agreement.unit(vectors[0])
-        return self.agreement.loss(f[rows] @ f.T, neighbours, is_candidate=neighbours | others)
+        return self.agreement.loss(f[rows] @ f.T, neighbours, is_candidate=neighbours | is_other)

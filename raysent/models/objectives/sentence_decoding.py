@@ -110,20 +110,19 @@ class Config(ObjectiveConfig):
         """Return the numbers of the layer over all words and of its scores: one block of them, or all tokens'."""
         hidden = self.hidden_size or shape.dim
         num_tokens = shape.batch_size * TripletBatches.num_encoded * shape.max_length
-        is_whole = self.implementation == "torch"
-        scores = (
-            num_tokens * shape.num_words
-            if is_whole
-            else max(BLOCK_BYTES // _FLOAT_BYTES, shape.num_words)
-        )
+        if self.implementation == "torch":
+            scores = num_tokens * shape.num_words
+        else:
+            scores = max(BLOCK_BYTES // _FLOAT_BYTES, shape.num_words)
         return _LAYER_COPIES * shape.num_words * hidden + 3 * scores
 
     @property
     def presets(self) -> dict[str, Any]:
         """The training settings of the paper, or of the released code; both clip the norm of the whole gradient."""
-        clip = 5.0 if self.variant == "authors" else 10.0
-        batch_size = 64 if self.variant == "authors" else 128
-        return {"batch_size": batch_size, "learning_rate": 2e-4, "clip": clip, "clip_per": "global"}
+        presets = {"batch_size": 128, "learning_rate": 2e-4, "clip": 10.0, "clip_per": "global"}
+        if self.variant == "authors":
+            presets.update(batch_size=64, clip=5.0)
+        return presets
 
 
 class Objective(BaseObjective):
@@ -175,9 +174,8 @@ class Objective(BaseObjective):
         targets = [layout.targets for layout in layouts]
         if len(outputs) == 1:
             return self._loss(outputs[0], torch.cat(states), torch.cat(targets))
-        return torch.stack(
-            [self._loss(*each) for each in zip(outputs, states, targets, strict=True)]
-        ).sum()
+        losses = [self._loss(*side) for side in zip(outputs, states, targets, strict=True)]
+        return torch.stack(losses).sum()
 
     def held_out_totals(self, read: Read, batch: Triplets) -> dict[str, tuple[float, int]]:
         """Return `nll`, per word and end of sentence."""
@@ -224,9 +222,9 @@ def lay_out(sentences: Sentences, *, device: torch.device) -> Layout:
     time = np.arange(lengths[0] + 1)[:, None]
     reaches = time <= lengths[None, :]  # [time, batch]
     # A place beyond the sentence is never read; its index is that of the first token.
-    place = np.where(time < lengths[None, :], starts[None, :] + time, 0)
+    token_index = np.where(time < lengths[None, :], starts[None, :] + time, 0)
     before = np.where(time > 0, starts[None, :] + time - 1, 0)
-    targets = np.where(time < lengths[None, :], sentences.ids[place], END_ID)
+    targets = np.where(time < lengths[None, :], sentences.ids[token_index], END_ID)
     inputs = np.where(time > 0, 1 + tokens.reshape(-1)[np.minimum(before, len(tokens) - 1)], 0)
     rows = np.broadcast_to(order[None, :], reaches.shape)
     batch_sizes = reaches.sum(axis=1)
@@ -271,9 +269,9 @@ class Decoder(nn.Module):
         for block in torch.split(self.weight_hh.data, hidden):
             nn.init.orthogonal_(block, generator=generator)
         self.bias = nn.Parameter(torch.zeros(3 * hidden))
-        self.weight_vh = (
-            nn.Parameter(_uniform(3 * hidden, vector_dim, generator)) if vector_dim else None
-        )
+        self.weight_vh: nn.Parameter | None = None
+        if vector_dim:
+            self.weight_vh = nn.Parameter(_uniform(3 * hidden, vector_dim, generator))
         self._workspaces = Workspaces()
         self._padded = library_recurrence("gru", hidden)
         self._loop = loop_recurrence(hidden)
@@ -312,9 +310,8 @@ class Decoder(nn.Module):
         if self.weight_vh is None:
             first = vectors.index_select(0, layout.rows[: layout.batch_sizes[0]])
         else:
-            inputs = inputs + functional.linear(vectors, self.weight_vh).index_select(
-                0, layout.rows
-            )
+            projected_vectors = functional.linear(vectors, self.weight_vh)
+            inputs = inputs + projected_vectors.index_select(0, layout.rows)
         return inputs, first
 
     def _states_by_loop(self, word_vectors: Tensor, vectors: Tensor, layout: Layout) -> Tensor:

@@ -111,12 +111,12 @@ class Objective(ContextObjective):
 
     def compare(self, vectors: tuple[Tensor, ...], places: Tensor, rows: slice) -> Tensor:
         """Return the mean over the sentences, in nats."""
-        one, other = map(self.agreement.unit, vectors)
+        first, second = map(self.agreement.unit, vectors)
         if rows == slice(None):
-            scores = one @ other.T
+            scores = first @ second.T
             scores = scores + scores.T
         else:
-            scores = one[rows] @ other.T + other[rows] @ one.T
+            scores = first[rows] @ second.T + second[rows] @ first.T
         neighbours, _ = neighbour_masks(places[rows], places, context_size=self._context_size)
         if self._includes_itself:
             neighbours = neighbours | (places[rows][:, None] == places[None, :])
@@ -124,8 +124,6 @@ class Objective(ContextObjective):
 
     def has_target(self, places: Tensor) -> Tensor:
         """Return which sentences have a correct candidate, bool [candidates]."""
-        return (
-            torch.ones_like(places, dtype=torch.bool)
-            if self._includes_itself
-            else super().has_target(places)
-        )
+        if self._includes_itself:
+            return torch.ones_like(places, dtype=torch.bool)
+        return super().has_target(places)

@@ -116,14 +116,14 @@ class Objective(BaseObjective):
         if len(words) == 0:
             return 0.0 * f.sum()
         decoded = f.float() @ self._map[0].float()  # U z [batch, word dim]
-        chosen = to_device(words, f.device)
+        word_ids = to_device(words, f.device)
         sources = to_device(rows, f.device)
-        right = (decoded.index_select(0, sources) * self._vectors(chosen)).sum(dim=1)
+        right = (decoded.index_select(0, sources) * self._vectors(word_ids)).sum(dim=1)
         negatives = to_device(self._draw(len(f), generator), f.device)
         wrong = torch.einsum("bd,bkd->bk", decoded, self._vectors(negatives))
-        loss = functional.softplus(-right) + functional.softplus(wrong).sum(dim=1).index_select(
-            0, sources
-        )
+        # All words that follow a sentence have its negatives, whose sum is computed once.
+        negative_losses = functional.softplus(wrong).sum(dim=1)
+        loss = functional.softplus(-right) + negative_losses.index_select(0, sources)
         return loss.mean()
 
     def after_step(self) -> None:
@@ -154,15 +154,16 @@ def next_words(batch: Batch) -> tuple[np.ndarray, np.ndarray]:
     """
     ids, lengths = batch.sentences
     ends = np.cumsum(lengths)
-    place = {position: row for row, position in enumerate(batch.positions.tolist())}
-    rows, words = [np.zeros(0, dtype=np.int64)], [np.zeros(0, dtype=np.int64)]
+    row_of_position = {position: row for row, position in enumerate(batch.positions.tolist())}
+    rows = [np.zeros(0, dtype=np.int64)]
+    words = [np.zeros(0, dtype=np.int64)]
     for row, position in enumerate(batch.positions.tolist()):
-        after = place.get(position + 1)
+        after = row_of_position.get(position + 1)
         if after is not None and batch.documents[after] == batch.documents[row]:
-            found = ids[ends[after] - lengths[after] : ends[after]]
-            found = found[found > UNK_ID]
-            words.append(found.astype(np.int64))
-            rows.append(np.full(len(found), row, dtype=np.int64))
+            following_words = ids[ends[after] - lengths[after] : ends[after]]
+            following_words = following_words[following_words > UNK_ID]
+            words.append(following_words.astype(np.int64))
+            rows.append(np.full(len(following_words), row, dtype=np.int64))
     return np.concatenate(rows), np.concatenate(words)
 
 
@@ -170,5 +171,8 @@ def next_words(batch: Batch) -> tuple[np.ndarray, np.ndarray]:
 def orthonormalize(weight: nn.Parameter, *, beta: float) -> None:
     """Compute one step of W <- (1 + beta) W - beta W W^T W in place, with the smaller Gram matrix."""
     is_tall = weight.shape[0] >= weight.shape[1]
-    product = weight @ (weight.T @ weight) if is_tall else (weight @ weight.T) @ weight
+    if is_tall:
+        product = weight @ (weight.T @ weight)
+    else:
+        product = (weight @ weight.T) @ weight
     weight.mul_(1 + beta).sub_(product, alpha=beta)

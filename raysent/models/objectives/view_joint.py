@@ -62,10 +62,10 @@ class Objective(BaseObjective):
         self, read: Read, batch: Batch, *, generator: torch.Generator | None = None
     ) -> Tensor:
         """Return the sum of the losses."""
-        both: Tensor = self.agreement(read, batch) + self.generation(
+        total: Tensor = self.agreement(read, batch) + self.generation(
             read, batch, generator=generator
         )
-        return both
+        return total
 
     def after_step(self) -> None:
         """Move the decoder's rows towards orthonormal ones."""
