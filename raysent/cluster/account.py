@@ -47,7 +47,7 @@ _INPUTS = "raysent-inputs"
 # Seconds until EC2 knows a new instance profile.
 PROFILE_S = 15.0
 # No command waits longer for an answer of AWS.
-PATIENCE = Config(connect_timeout=5, read_timeout=20, retries={"total_max_attempts": 4})
+_PATIENCE = Config(connect_timeout=5, read_timeout=20, retries={"total_max_attempts": 4})
 _ALIVE = ("pending", "running", "stopping", "stopped")
 # Start of an instance type -> AWS's quotas of vCPUs for it: on demand, spot. The last one is for all other types.
 _QUOTAS = {
@@ -128,7 +128,7 @@ def aws_errors(what: str) -> Iterator[None]:
         raise CloudError(f"{what}: {' '.join(str(error).split())}") from None
 
 
-def public_address() -> str:
+def _public_address() -> str:
     """Return this machine's public address, as AWS sees it.
 
     Raises:
@@ -152,14 +152,14 @@ class Account:
         self._quotas: dict[str, float | None] = {}
         with aws_errors("AWS"):
             self.ec2, self.iam, self.sts, self.ssm = (
-                boto3.client(service, region_name=region, config=PATIENCE)
+                boto3.client(service, region_name=region, config=_PATIENCE)
                 for service in ("ec2", "iam", "sts", "ssm")
             )
 
     @functools.cached_property
     def s3(self) -> Any:
         """The client of S3."""
-        return boto3.client("s3", region_name=self.region, config=PATIENCE)
+        return boto3.client("s3", region_name=self.region, config=_PATIENCE)
 
     def account_id(self) -> str:
         """Return the account id.
@@ -175,7 +175,7 @@ class Account:
         if code not in self._quotas:
             self._quotas[code] = None
             with contextlib.suppress(CloudError), aws_errors(f"quota {code}"):
-                client = boto3.client("service-quotas", region_name=self.region, config=PATIENCE)
+                client = boto3.client("service-quotas", region_name=self.region, config=_PATIENCE)
                 response = client.get_service_quota(ServiceCode="ec2", QuotaCode=code)
                 self._quotas[code] = float(response["Quota"]["Value"])
         return self._quotas[code]
@@ -219,7 +219,7 @@ class Account:
         """
         account = self.account_id()
         operator = cluster.settings.operator
-        group = self._security_group(cluster, public_address() if operator == "auto" else operator)
+        group = self._security_group(cluster, _public_address() if operator == "auto" else operator)
         head = head_role(cluster.name)
         worker = worker_role(cluster.name)
         is_new = self._role(worker, worker_policy(cluster), cluster)

@@ -63,7 +63,7 @@ _STORAGE = re.compile(
 )
 
 # The provider that Ray loads on the head and here, and the folder on the head that it shares with the sweep.
-PROVIDER = f"{__package__}.gate.AwsProvider"
+_PROVIDER = f"{__package__}.gate.AwsProvider"
 FLEET_FOLDER = "~/raysent-fleet"
 # The lease of the head: a file with the seconds for which it is valid after it was written.
 LEASE_FILE = "lease"
@@ -295,7 +295,7 @@ class ClusterFile:
             "time_to_live_s": lifetime_s,
             "tags": {SWEEP_TAG: values.get("sweep", "")},
         }
-        rendered["provider"] |= {"type": "external", "module": PROVIDER, "raysent": gate}
+        rendered["provider"] |= {"type": "external", "module": _PROVIDER, "raysent": gate}
         # Keys that Ray requires of a provider that is not its own.
         return {**_EXTERNAL, **rendered}
 
@@ -337,7 +337,7 @@ def read_cluster(path: Path) -> ClusterFile:
     if isinstance(document.values.get("cluster_name"), str):
         name = _USER.sub(_user(), document.values["cluster_name"])
         document = replace(document, values={**document.values, "cluster_name": name})
-    for rule in RULES:
+    for rule in _RULES:
         for at, message in rule(document.values):
             raise document.error(at, message)
     name = str(document.values["cluster_name"])
@@ -609,7 +609,7 @@ def _dashboard_is_local(values: dict[str, Any]) -> Iterator[Fault]:
 
 
 # In this order: later rules rely on earlier ones.
-RULES: tuple[Callable[[dict[str, Any]], Iterator[Fault]], ...] = (
+_RULES: tuple[Callable[[dict[str, Any]], Iterator[Fault]], ...] = (
     _fits_schema,
     _is_aws,
     _has_no_credentials,

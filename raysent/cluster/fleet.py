@@ -57,7 +57,7 @@ from raysent.reading import parse_json, read_json
 from raysent.storage import write_json, write_text
 from raysent.sweeps import Layout
 
-FLEET_VARIABLE = "RAYSENT_FLEET"
+_FLEET_VARIABLE = "RAYSENT_FLEET"
 # The file that Ray's launcher writes on the head, and that the autoscaler reads at every update.
 CONFIG_FILE = "~/ray_bootstrap_config.yaml"
 # A machine whose Ray node has not joined after this time is terminated.
@@ -68,11 +68,11 @@ MIN_PERMIT_S = 60.0
 # Machines live for this long between the last poll of training and the first of the evaluation.
 HANDOVER_S = 100.0
 # The last trials move to fewer machines if one may take this many times as long as its machine takes to drain.
-MOVE_DRAINS = 5
+_MOVE_DRAINS = 5
 # Time in which the cloud's list may lack a machine that was launched.
-LIST_LAG_S = 120.0
+_LIST_LAG_S = 120.0
 # A machine that was launched and never listed, so that no sweep has seen it, ends at this age at the latest.
-UNSEEN_S = JOIN_S + LIST_LAG_S
+_UNSEEN_S = JOIN_S + _LIST_LAG_S
 
 # The sweep waits for the cloud's list at every poll; without an answer, the last list remains in use.
 _PATIENCE = Config(connect_timeout=3, read_timeout=10, retries={"total_max_attempts": 2})
@@ -151,7 +151,7 @@ class FleetSettings:
 
     def environment(self) -> dict[str, str]:
         """Return the environment variable that describes the cluster to a sweep."""
-        return {FLEET_VARIABLE: json.dumps(asdict(self))}
+        return {_FLEET_VARIABLE: json.dumps(asdict(self))}
 
     @classmethod
     def of(cls, cluster: ClusterFile, sweep: str) -> FleetSettings:
@@ -172,14 +172,14 @@ class FleetSettings:
         Raises:
             ConfigError: If the variable cannot be read.
         """
-        text = os.environ.get(FLEET_VARIABLE)
+        text = os.environ.get(_FLEET_VARIABLE)
         if text is None:
             return None
         try:
             return cls(**parse_json(text))
         except (ValueError, TypeError):
             raise ConfigError(
-                f"{FLEET_VARIABLE}: must describe a cluster as JSON; given {text[:200]}"
+                f"{_FLEET_VARIABLE}: must describe a cluster as JSON; given {text[:200]}"
             ) from None
 
 
@@ -351,10 +351,10 @@ class MachineList:
                 continue
             if line["type"] in self._settings.types:
                 labels = self._settings.types[line["type"]]["labels"]
-                is_new = self._clock() - line["time"] < LIST_LAG_S
+                is_new = self._clock() - line["time"] < _LIST_LAG_S
                 age_s = max(0.0, self.now - (float(line["time"]) - self._ahead_s))
                 # The cloud's list would have it by now: it ended, at its latest possible age.
-                seconds = age_s if is_new else min(age_s, UNSEEN_S)
+                seconds = age_s if is_new else min(age_s, _UNSEEN_S)
                 times[name] = MachineTime(labels, seconds, is_open=is_new, is_end_known=is_new)
         return times
 
@@ -484,7 +484,7 @@ class Fleet:
         )
         if tail_s is not None and num_trials:
             self._release(
-                names, num_workers=num_workers, may_move=tail_s > MOVE_DRAINS * self._drain_s
+                names, num_workers=num_workers, may_move=tail_s > _MOVE_DRAINS * self._drain_s
             )
         targets = {name: num + released[name] for name, num in plan.targets.items()}
         self._write(
@@ -530,7 +530,7 @@ class Fleet:
             plan = self._admission.withdraw()
             if self._provider is not None and self._sharing.others():
                 # Ray would end idle machines first, of whichever sweep they are.
-                end_workers(self._settings, self._provider, are_all=False)
+                _end_workers(self._settings, self._provider, are_all=False)
             self._write(plan.targets, plan.launches, until=0.0)
 
     def _release(self, names: Mapping[str, str], *, num_workers: int, may_move: bool) -> None:
@@ -621,7 +621,7 @@ class Fleet:
                 if listed[machine.name]
             }
         for name, (kind, at) in self._launched.items():
-            if now - at < LIST_LAG_S and (name not in listed or self._list is None):
+            if now - at < _LIST_LAG_S and (name not in listed or self._list is None):
                 running[name] = kind
         return {name: kind for name, kind in running.items() if kind in self._settings.types}
 
@@ -717,10 +717,10 @@ def cluster_held(
         if settings.region and provider is None:
             provider = AwsMachines(settings.cluster, settings.region)
         if provider is not None:
-            end_workers(settings, provider, are_all=is_last and not is_kept)
+            _end_workers(settings, provider, are_all=is_last and not is_kept)
 
 
-def end_workers(settings: FleetSettings, provider: Provider, *, are_all: bool) -> None:
+def _end_workers(settings: FleetSettings, provider: Provider, *, are_all: bool) -> None:
     """Terminate the workers of a sweep, or of all sweeps. Without an answer of the cloud, they end themselves."""
     own_tag = tag_of(settings.sweep)
     with contextlib.suppress(CloudError):

@@ -50,7 +50,7 @@ Say = Callable[[str], object]
 INTERRUPTED = 130
 # Seconds between two looks at a stored run, and the most that a stopped sweep is waited for.
 POLL_S = 5.0
-STOP_WAIT_S = 300.0
+_STOP_WAIT_S = 300.0
 
 
 @dataclass(frozen=True)
@@ -249,7 +249,7 @@ def stop_run(run: StoredRun, *, say: Say) -> int | None:
     if code is None:
         ask_to_stop(run.remote)
         say("asked the sweep to stop; it saves its trials first")
-    for _ in range(int(STOP_WAIT_S / POLL_S)):
+    for _ in range(int(_STOP_WAIT_S / POLL_S)):
         if code is None:
             time.sleep(POLL_S)
             with contextlib.suppress(ArtifactError):  # read again at the next look

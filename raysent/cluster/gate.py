@@ -46,13 +46,13 @@ except (ImportError, AttributeError) as error:
         f"{_INSTALL_RAY}"
     ) from None
 
-PERMITS_FOLDER = "permits"
-LAUNCHES_FILE = "launches.jsonl"
+_PERMITS_FOLDER = "permits"
+_LAUNCHES_FILE = "launches.jsonl"
 # The section of the provider's configuration with the folder of both files.
-SECTION = "raysent"
+_SECTION = "raysent"
 LAUNCHED = "launched"
 REFUSED = "refused"
-NOT_ADMITTED = "not admitted"
+_NOT_ADMITTED = "not admitted"
 RELEASED = "released"
 # What a tag may not contain.
 _NOT_IN_TAGS = re.compile(r"[^\w.:/=+@-]+")
@@ -74,7 +74,7 @@ class LaunchGate:
             NodeLaunchException: If the launch is not admitted, or the cloud refuses it.
         """
         kind = tags.get(TAG_RAY_USER_NODE_TYPE, "")
-        folder = Path(self.provider_config[SECTION]["folder"]).expanduser()
+        folder = Path(self.provider_config[_SECTION]["folder"]).expanduser()
         with _TURN:
             parts, reason = admitted(folder, kind, count, now=time.time())
             if reason:
@@ -110,7 +110,7 @@ class AwsProvider(LaunchGate, _AwsNodeProvider):  # type: ignore[misc, valid-typ
         Ray copies the key of `auth` to the head, which reaches the workers by it. The head itself is reached by a key
         that only the operator's computer has.
         """
-        head_key = Path(self.provider_config[SECTION].get("head_key", ""))
+        head_key = Path(self.provider_config[_SECTION].get("head_key", ""))
         is_head = self.node_tags(node_id).get(TAG_RAY_NODE_KIND) == NODE_KIND_HEAD
         if is_head and head_key.is_file():
             auth_config = {**auth_config, "ssh_private_key": str(head_key)}
@@ -118,7 +118,7 @@ class AwsProvider(LaunchGate, _AwsNodeProvider):  # type: ignore[misc, valid-typ
 
     def create_node(self, node_config: dict[str, Any], tags: dict[str, str], count: int) -> Any:
         """Launch machines, the head included, with the tags of the provider's configuration."""
-        settings = self.provider_config[SECTION]
+        settings = self.provider_config[_SECTION]
         machine_tags = {
             **settings["tags"],
             EXPIRES_TAG: expiry(time.time() + settings["time_to_live_s"]),
@@ -145,7 +145,7 @@ class Record:
     @property
     def permit_path(self) -> Path:
         """The file with the permit."""
-        return self.folder / PERMITS_FOLDER / f"{self.sweep}.json"
+        return self.folder / _PERMITS_FOLDER / f"{self.sweep}.json"
 
     def permit(self) -> Mapping[str, Any]:
         """Return the permit; empty if there is none or it cannot be read."""
@@ -168,7 +168,7 @@ class Record:
     def lines(self) -> list[dict[str, Any]]:
         """Return the lines of the sweep, without a torn last one."""
         try:
-            texts = (self.folder / LAUNCHES_FILE).read_text(encoding="utf-8").splitlines()
+            texts = (self.folder / _LAUNCHES_FILE).read_text(encoding="utf-8").splitlines()
         except OSError:
             return []
         lines = []
@@ -182,7 +182,7 @@ class Record:
     def write(self, event: str, kind: str, **values: Any) -> None:
         """Append a line."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        with (self.folder / LAUNCHES_FILE).open("a", encoding="utf-8") as stream:
+        with (self.folder / _LAUNCHES_FILE).open("a", encoding="utf-8") as stream:
             line = {
                 "time": round(time.time(), 3),
                 "event": event,
@@ -196,11 +196,11 @@ class Record:
         """Append a refusal of the gate, unless the last line is the same: Ray asks again every few seconds."""
         last = self.lines()[-1:]
         if not last or (last[0]["event"], last[0]["type"], last[0].get("reason")) != (
-            NOT_ADMITTED,
+            _NOT_ADMITTED,
             kind,
             reason,
         ):
-            self.write(NOT_ADMITTED, kind, reason=reason)
+            self.write(_NOT_ADMITTED, kind, reason=reason)
 
 
 def admitted(
@@ -208,7 +208,7 @@ def admitted(
 ) -> tuple[list[tuple[Record, int]], str]:
     """Return the sweeps that admit `count` machines of a type, and how many each; or why they may not be launched."""
     records = [
-        Record(folder, path.stem) for path in sorted((folder / PERMITS_FOLDER).glob("*.json"))
+        Record(folder, path.stem) for path in sorted((folder / _PERMITS_FOLDER).glob("*.json"))
     ]
     admitted_numbers = [(record, record.num_admitted(kind, now=now)) for record in records]
     valid = [(record, number) for record, number in admitted_numbers if number is not None]

@@ -25,7 +25,7 @@ _POLL_S = 1.0
 _NOT_YET = "No available agent"
 _READY_S = 120.0
 # The entry of a job's metadata with the address of its run.
-RUN_KEY = "raysent-run"
+_RUN_KEY = "raysent-run"
 # Ray raises these for every failed request.
 _FAILURES = (RuntimeError, OSError, ValueError)
 # Modules of Ray whose loggers say what they pack and send.
@@ -133,7 +133,7 @@ class Jobs:
             "env_vars": dict(environment),
             "excludes": ["__pycache__"],
         }
-        job_options = {"submission_id": name, "metadata": {RUN_KEY: run}} if name else {}
+        job_options = {"submission_id": name, "metadata": {_RUN_KEY: run}} if name else {}
         until = time.monotonic() + _READY_S
         while True:
             try:
@@ -156,7 +156,7 @@ class Jobs:
         """
         with _answering("the list of jobs"):
             jobs = [
-                job for job in self._client.list_jobs() if (job.metadata or {}).get(RUN_KEY) == run
+                job for job in self._client.list_jobs() if (job.metadata or {}).get(_RUN_KEY) == run
             ]
         return {str(job.submission_id): job.status.is_terminal() for job in jobs}
 
@@ -168,7 +168,7 @@ class Jobs:
         """
         with _answering("the list of jobs"):
             jobs = [job for job in self._client.list_jobs() if not job.status.is_terminal()]
-        return sorted({(job.metadata or {}).get(RUN_KEY, "") for job in jobs} - {"", run})
+        return sorted({(job.metadata or {}).get(_RUN_KEY, "") for job in jobs} - {"", run})
 
     def failure_to_start(self, name: str) -> str | None:
         """Wait until a job's command runs, and return why it does not; None if it does.

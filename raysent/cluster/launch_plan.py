@@ -32,10 +32,10 @@ from raysent.progress import format_duration
 from raysent.sweeps.space import SearchSpace
 
 # A bound above this part of the budget must be accepted by name.
-BOUND_PART = 0.25
+_BOUND_PART = 0.25
 # Without a budget, `--yes` alone starts machines that cost at most this much an hour.
-UNASKED_USD_PER_HOUR = 5.0
-ACCEPT = "--set cost.accept_bound=true"
+_UNASKED_USD_PER_HOUR = 5.0
+_ACCEPT = "--set cost.accept_bound=true"
 
 
 @dataclass(frozen=True)
@@ -237,7 +237,7 @@ def plan_launch(
     started: datetime.datetime | None = None,
     spent_usd: float = 0.0,
     notes: Sequence[str] = (),
-    accept: str = ACCEPT,
+    accept: str = _ACCEPT,
 ) -> LaunchPlan:
     """Return the plan of a launch.
 
@@ -366,12 +366,12 @@ def _refused_bound(plan: LaunchPlan, accept: str) -> list[str]:
     if limit_usd is None:
         return []
     bound_usd = plan.budget.bound_usd(plan.usd_per_hour)
-    if bound_usd <= BOUND_PART * limit_usd:
+    if bound_usd <= _BOUND_PART * limit_usd:
         return []
     return [
         f"cost.budget {limit_usd:.2f}usd: its bound must be at most a quarter of it; the bill may "
         f"exceed it by {bound_usd:.2f}: ten minutes of {plan.usd_per_hour:.2f} usd an hour; give at "
-        f"least {math.ceil(100 * bound_usd / BOUND_PART) / 100:.2f}usd, lower cost.max_hourly, or "
+        f"least {math.ceil(100 * bound_usd / _BOUND_PART) / 100:.2f}usd, lower cost.max_hourly, or "
         f"accept it with {accept}"
     ]
 
@@ -379,10 +379,10 @@ def _refused_bound(plan: LaunchPlan, accept: str) -> list[str]:
 def _unanswered(plan: LaunchPlan, accept: str) -> str:
     """Return why `--yes` alone does not start a sweep without a budget; empty if it does."""
     hourly_usd = plan.usd_per_hour
-    if plan.budget.limit_usd is not None or hourly_usd <= UNASKED_USD_PER_HOUR:
+    if plan.budget.limit_usd is not None or hourly_usd <= _UNASKED_USD_PER_HOUR:
         return ""
     return (
-        f"cluster: without a budget, --yes starts machines of at most {UNASKED_USD_PER_HOUR:.0f} "
+        f"cluster: without a budget, --yes starts machines of at most {_UNASKED_USD_PER_HOUR:.0f} "
         f"usd an hour; these cost up to {hourly_usd:.2f} usd an hour, {24 * hourly_usd:.2f} a day; "
         f"give --budget, or {accept}"
     )

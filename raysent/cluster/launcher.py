@@ -43,7 +43,7 @@ from raysent.storage import read_json, storage_errors, write_json
 # A command of Ray, a callback for each line of its output -> its exit code.
 Run = Callable[[Sequence[str], Callable[[str], object]], int]
 
-DASHBOARD_PORT = 8265
+_DASHBOARD_PORT = 8265
 _RAY = (sys.executable, "-m", "ray.scripts.scripts")
 _TUNNEL_S = 60.0
 _LOCK_FILE = "up.lock"
@@ -215,7 +215,7 @@ class Head:
             "--port",
             str(port),
             "--remote-port",
-            str(DASHBOARD_PORT),
+            str(_DASHBOARD_PORT),
             str(self.file),
         ]
         process = subprocess.Popen(

@@ -27,16 +27,16 @@ from raysent.reading import parse_json
 from raysent.sweeps import Workers, num_workers
 from raysent.sweeps.space import SearchSpace, read_space
 
-PRODUCT = "Linux/UNIX"
+_PRODUCT = "Linux/UNIX"
 # The price list API exists in a few regions only; this is one of them.
-LIST_REGION = "us-east-1"
+_LIST_REGION = "us-east-1"
 # AWS is not reachable or refuses, botocore cannot read the response, or the response is incomplete.
 _AWS_FAILURES = (BotoCoreError, ClientError, ResponseParserError, LookupError, ValueError)
 # How long a running sweep uses a spot price before it requests a new one, and the limits of that request.
 FRESH_S = 300.0
 _PATIENCE = Config(connect_timeout=3, read_timeout=5, retries={"total_max_attempts": 2})
 # Time from the start of a machine to the start of its Ray node, setup included; it is billed.
-BOOT = "5m"
+_BOOT = "5m"
 # Family of instance types -> Ray's name of its GPU.
 _GPU_OF_FAMILY = {
     "g4dn": "T4", "g5": "A10G", "g6": "L4", "g6e": "L40S", "p3": "V100", "p4d": "A100-40G", "p4de": "A100-80G",
@@ -59,7 +59,7 @@ def list_price(instance_type: str, region: str, *, pricing: Any = None) -> Price
         ConfigError: If neither AWS nor the package knows it.
     """
     try:
-        client = pricing or boto3.client("pricing", region_name=LIST_REGION, config=_PATIENCE)
+        client = pricing or boto3.client("pricing", region_name=_LIST_REGION, config=_PATIENCE)
         usd = on_demand_usd(client, instance_type, region)
         if usd is not None:
             return on_demand_price(usd, source=_ASKED)
@@ -147,7 +147,7 @@ def spot_history(ec2: Any, instance_type: str) -> dict[str, tuple[float | None, 
     """
     now = datetime.datetime.now(datetime.UTC)
     pages = ec2.get_paginator("describe_spot_price_history").paginate(
-        InstanceTypes=[instance_type], ProductDescriptions=[PRODUCT], StartTime=now
+        InstanceTypes=[instance_type], ProductDescriptions=[_PRODUCT], StartTime=now
     )
     latest: dict[str, dict[str, Any]] = {}
     for entry in (offer for page in pages for offer in page["SpotPriceHistory"]):
@@ -186,7 +186,7 @@ def price_space(
     option = f"--cluster {cluster.path}"
     usual = {
         "cost.attached": price_list().attached_usd(cluster.region, disk_gib=cluster.disk_gib),
-        "cost.boot": BOOT,
+        "cost.boot": _BOOT,
     }
     prices = [
         Override(

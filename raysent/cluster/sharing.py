@@ -20,8 +20,8 @@ from filelock import FileLock, Timeout
 from raysent.errors import ArtifactError
 from raysent.storage import read_json, write_json
 
-HOLDERS_FOLDER = "holders"
-HEAD_FILE = "head.json"
+_HOLDERS_FOLDER = "holders"
+_HEAD_FILE = "head.json"
 _TURN_FILE = "turn.lock"
 # Another sweep that looks whether this one is alive has its lock for a moment.
 _LOOK_S = 2.0
@@ -59,7 +59,7 @@ class Sharing:
 
     def others(self) -> list[str]:
         """Return the other sweeps that hold the cluster."""
-        names = sorted(path.stem for path in (self._folder / HOLDERS_FOLDER).glob("*.lock"))
+        names = sorted(path.stem for path in (self._folder / _HOLDERS_FOLDER).glob("*.lock"))
         return [name for name in names if name != self._sweep and self._is_held(name)]
 
     @contextlib.contextmanager
@@ -81,7 +81,7 @@ class Sharing:
             The seconds that the sweep has paid for in all, and whether it pays now.
         """
         with self.turn():
-            path = self._folder / HEAD_FILE
+            path = self._folder / _HEAD_FILE
             periods: list[list[str | float]] = []
             with contextlib.suppress(ArtifactError, AttributeError):
                 periods = read_json(path).get(name, [])
@@ -103,7 +103,7 @@ class Sharing:
         return sum(paid_seconds), is_payer
 
     def _lock(self, sweep: str) -> FileLock:
-        folder = self._folder / HOLDERS_FOLDER
+        folder = self._folder / _HOLDERS_FOLDER
         folder.mkdir(parents=True, exist_ok=True)
         return FileLock(folder / f"{sweep}.lock")
 

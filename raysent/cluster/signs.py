@@ -21,9 +21,9 @@ from raysent.storage.lease import RENEWAL_S
 Say = Callable[[str], object]
 
 # AWS's lists are eventually consistent: so many in a row must lack the head.
-NUM_LOOKS = 3
+_NUM_LOOKS = 3
 # After this time without an answer, a line says so; and so often a silent job is asked for.
-SILENT_S = 60.0
+_SILENT_S = 60.0
 
 
 class Signs:
@@ -75,7 +75,7 @@ class Signs:
         if is_running is not None or not self._cluster.trouble:
             self._answered_at = self._clock()
             self._untold = ""
-        elif self._clock() - self._answered_at >= SILENT_S and not self._untold:
+        elif self._clock() - self._answered_at >= _SILENT_S and not self._untold:
             self._untold = self._cluster.trouble
             self._say(f"AWS does not say whether the head runs: {self._untold}; asking on")
 
@@ -89,7 +89,7 @@ class Signs:
     def cannot_read(self, error: ArtifactError) -> None:
         """Record that the stored run could not be read; after a minute a line says why."""
         silent_s = self._clock() - self._read_at
-        if silent_s < SILENT_S or self._unread:
+        if silent_s < _SILENT_S or self._unread:
             return
         self._unread = str(error)
         self._say(
@@ -102,11 +102,11 @@ class Signs:
         Raises:
             CloudError: If its process has ended, or its cluster is gone.
         """
-        if self._num_missing >= NUM_LOOKS:
+        if self._num_missing >= _NUM_LOOKS:
             self._check_missing()
             return
         alive = self._is_alive()
-        is_due = self._clock() - self._asked_at >= SILENT_S
+        is_due = self._clock() - self._asked_at >= _SILENT_S
         if alive is False and not self._is_stale:
             self._is_stale = is_due = True
             self._say(

@@ -22,7 +22,7 @@ from raysent.storage import safe_name
 
 # Port of Ray's head; seconds before the end of an allocation at which the sweep saves.
 PORT = 6379
-BEFORE_S = 300
+_BEFORE_S = 300
 _GPU_HOURS = re.compile(r"(?P<number>\d+(?:\.\d+)?)\s*gpuh")
 
 _FILE = """#!/bin/bash
@@ -165,7 +165,7 @@ def sbatch_text(
         num_nodes=num_nodes,
         gpus=gpus,
         time=time,
-        before_s=BEFORE_S,
+        before_s=_BEFORE_S,
         port=PORT,
         unit=unit,
         run=shlex.quote(run),

@@ -25,8 +25,8 @@ from raysent.cost.refusals import Refusal, is_quota, refusal_of
 # How long a type is skipped after the cloud has refused it or its machine has not joined.
 RETRY_S = 300.0
 # How long nothing is launched after the cloud had no time for a request: doubled each time, up to the most.
-BACK_OFF_S = 15.0
-MAX_BACK_OFF_S = 240.0
+_BACK_OFF_S = 15.0
+_MAX_BACK_OFF_S = 240.0
 
 
 @dataclass(frozen=True)
@@ -212,7 +212,7 @@ class Admission:
         counts.num_admitted = counts.num_launched
         refusal = refusal or refusal_of(reason)
         if refusal == "again":
-            self._wait_s = min(MAX_BACK_OFF_S, 2 * self._wait_s or BACK_OFF_S)
+            self._wait_s = min(_MAX_BACK_OFF_S, 2 * self._wait_s or _BACK_OFF_S)
             self._wait_until_s = now_s + self._wait_s
             self._waits_since_s = now_s
             self._wait_reason = f"{name}: {reason}"

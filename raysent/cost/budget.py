@@ -25,7 +25,7 @@ OnBudget = Literal["stop", "finish-rung"]
 
 # The bill for training exceeds its part of the budget by at most the larger of this fraction of the budget and this
 # time of the machines that are held. `cost/config.py` says what the time covers.
-BOUND_SHARE = 0.02
+_BOUND_SHARE = 0.02
 BOUND_S = 600.0
 # The head terminates this long after the last poll of a sweep, unless 'raysent cluster up --keep' renews its lease.
 LEASE_S = 3600.0
@@ -48,7 +48,7 @@ MIN_PERMIT_S = 30.0
 # Ray and the processes of the first trials start in about this time, of which no trial gets a share.
 START_S = 30.0
 # One trial may take this part of the time, so that one that starts later ends too.
-MOST_OF_TIME = 0.8
+_MOST_OF_TIME = 0.8
 
 
 @dataclass(frozen=True)
@@ -167,13 +167,13 @@ class Budget:
         Args:
             held_usd_per_hour: The most that all machines that are held at once cost an hour.
         """
-        return max(BOUND_SHARE * (self.limit_usd or 0.0), BOUND_S / 3600 * held_usd_per_hour)
+        return max(_BOUND_SHARE * (self.limit_usd or 0.0), BOUND_S / 3600 * held_usd_per_hour)
 
     def bound_sentence(self, held_usd_per_hour: float) -> str:
         """Return the cap and its bound as the plan of a sweep prints them; there is a limit."""
         return (
             f"of {self.limit_usd:.2f} usd, {self.training_usd:.2f} are for training; its bill exceeds that by at most "
-            f"{self.bound_usd(held_usd_per_hour):.2f}: the larger of {BOUND_SHARE:.0%} of the budget and "
+            f"{self.bound_usd(held_usd_per_hour):.2f}: the larger of {_BOUND_SHARE:.0%} of the budget and "
             f"{BOUND_S / 60:.0f} minutes of all machines ({held_usd_per_hour:.2f} usd an hour)"
         )
 
@@ -232,7 +232,7 @@ class Budget:
     def shares(self, work: PlannedWork) -> dict[str, float]:
         """Return for how many seconds one trial may train by each limit: `time`, `deadline` and `budget`, where set."""
         shares = {
-            name: min(seconds / work.num_rounds, MOST_OF_TIME * seconds)
+            name: min(seconds / work.num_rounds, _MOST_OF_TIME * seconds)
             for name, seconds in self.clock_limits().items()
         }
         if self.limit_usd is not None and work.usd_per_hour:

@@ -24,7 +24,7 @@ from raysent.cost.prices import FREE_IF_INTERRUPTED_S, Price
 # How `why` starts for an interrupted spot machine, and for a machine that a killed driver left open. Ledgers on disk
 # contain these texts.
 INTERRUPTED = "taken back"
-ASSUMED = "not closed"
+_ASSUMED = "not closed"
 # Lines store seconds with three digits.
 _ROUNDING_S = 0.002
 
@@ -103,7 +103,7 @@ class Ledger:
         unseen = {} if is_listed else self._left_open
         for node, entry in unseen.items():
             price = _assumed_price(entry)
-            reason = f"{ASSUMED} by a killed driver: assumed to have run on for as long as stopping takes"
+            reason = f"{_ASSUMED} by a killed driver: assumed to have run on for as long as stopping takes"
             self._line(node, price, (window_s, price.usd(window_s)), is_open=False, why=reason)
 
     @property
@@ -158,7 +158,7 @@ class Ledger:
         if missing_s > _ROUNDING_S:
             reason = ""
             if not machine.is_end_known:
-                reason = f"{ASSUMED} when it was last seen: assumed to have run on"
+                reason = f"{_ASSUMED} when it was last seen: assumed to have run on"
             self._line(node, price, (missing_s, price.usd(missing_s)), is_open=True, why=reason)
             usd += price.usd(missing_s)
         self.nodes[node] = _Node(price, 0.0, 0.0, usd)
@@ -359,7 +359,7 @@ def bill_of(entries: Sequence[Entry]) -> Bill:
         on_demand_usd=None if is_own else on_demand_usd,
         machine_s=sum(entry["seconds"] for entry in nodes)
         + sum(entry["seconds"] * entry["num"] for entry in many),
-        assumed_usd=sum(entry["usd"] for entry in nodes if entry["why"].startswith(ASSUMED)),
+        assumed_usd=sum(entry["usd"] for entry in nodes if entry["why"].startswith(_ASSUMED)),
         refunded_usd=-sum(min(0.0, entry["usd"]) for entry in nodes),
         lost_usd=sum(cost.lost_usd or 0.0 for cost in costs),
         num_unknown=sum(cost.lost_usd is None for cost in costs),

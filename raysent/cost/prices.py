@@ -33,7 +33,7 @@ MINIMUM_S = 60.0
 # AWS does not bill a spot machine that it interrupts in its first hour.
 FREE_IF_INTERRUPTED_S = 3600.0
 # AWS bills a disk by the second, as a part of a month of this many hours.
-HOURS_A_MONTH = 730
+_HOURS_A_MONTH = 730
 
 Market = Literal["own", "on-demand", "spot"]
 # An instance type -> its spot price in dollars an hour and the source of that price; None if unknown.
@@ -167,7 +167,7 @@ class PriceList:
     def attached_usd(self, region: str, *, disk_gib: float) -> float:
         """Return the dollars an hour of a machine's gp3 disk and public address; the highest known elsewhere."""
         a_month = self.disk_usd.get(region, max(self.disk_usd.values()))
-        return disk_gib * a_month / HOURS_A_MONTH + self.address_usd
+        return disk_gib * a_month / _HOURS_A_MONTH + self.address_usd
 
     def on_demand(self, instance_type: str, region: str) -> Price:
         """Return the list price of an instance type.

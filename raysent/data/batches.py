@@ -105,7 +105,7 @@ class BatchStream(_Stream[Batch]):
         batch_size: Sentences of a step, over all workers.
         candidates: ``contiguous``: consecutive sentences in text order, the same in every epoch. ``random``: windows of
             consecutive sentences from random places, each once per epoch, redrawn in every epoch. ``nearest``: a random
-            window and the windows with the most similar words (`group_nearest_windows`), the same in every epoch.
+            window and the windows with the most similar words (`_group_nearest_windows`), the same in every epoch.
         context_size: Neighbours on either side; a window has ``2 * context_size + 1`` sentences.
         seed: Seed of the places of windows.
         rank: Rank of this worker, from 0.
@@ -269,11 +269,11 @@ class _Windows:
         shift = int(generator.integers(self._window))
         starts: np.ndarray = shift + self._window * generator.permutation(self._num_windows)
         if self._is_nearest:
-            return group_nearest_windows(self._split, starts, self._window, self._per_batch)
+            return _group_nearest_windows(self._split, starts, self._window, self._per_batch)
         return starts
 
 
-def group_nearest_windows(
+def _group_nearest_windows(
     split: CorpusSplit, starts: np.ndarray, window: int, group: int
 ) -> np.ndarray:
     """Reorder windows so that each group of `group` windows holds one window and its nearest ones.
@@ -585,8 +585,8 @@ class LabelStream(_Stream[LabelBatch]):
             )
         rows_each, num_left = divmod(batch_size, len(self._classes))
         self._counts = [
-            min(len(rows), rows_each + (place < num_left))
-            for place, rows in enumerate(self._classes)
+            min(len(rows), rows_each + (class_index < num_left))
+            for class_index, rows in enumerate(self._classes)
         ]
         if sum(self._counts) < world_size:
             raise DataError(

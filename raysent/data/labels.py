@@ -108,16 +108,18 @@ def alike_warnings(counts: Counter[str], cure: str) -> list[str]:
     if not alike:
         return []
     shown = "; ".join(_shown(group, counts) for group in alike[:3])
-    more = f" and {len(alike) - 3} more" if len(alike) > 3 else ""
+    more = ""
+    if len(alike) > 3:
+        more = f" and {len(alike) - 3} more"
     return [f"labels that a person may take for one are several classes: {shown}{more}; {cure}"]
 
 
 def missing_warnings(counts: Mapping[str, int]) -> list[str]:
     """Return a warning that names the classes that read like a value that is missing, if there are such."""
-    found = sorted(name for name in counts if name in _LIKE_MISSING)
-    if not found:
+    missing_names = sorted(name for name in counts if name in _LIKE_MISSING)
+    if not missing_names:
         return []
-    shown = ", ".join(f"'{name}' ({counts[name]:,} rows)" for name in found[:5])
+    shown = ", ".join(f"'{name}' ({counts[name]:,} rows)" for name in missing_names[:5])
     return [
         f"labels {shown} read like missing values; if they are, leave the cells empty, and their rows are left out"
     ]
@@ -131,4 +133,6 @@ def _shown(group: Sequence[str], counts: Mapping[str, int]) -> str:
 
 def visible(name: str) -> str:
     """Return a name in quotation marks, with escapes for what would not be seen in it."""
-    return repr(name) if is_in_form(name, "NFC") and name.isprintable() else ascii(name)
+    if is_in_form(name, "NFC") and name.isprintable():
+        return repr(name)
+    return ascii(name)

@@ -151,9 +151,9 @@ def check_texts(
     )
     if wrong_row is not None:
         expected = "text" if kinds == (str,) else "text or a number"
-        given = "nothing" if values[wrong_row] is None else type(values[wrong_row]).__name__
+        shown_type = "nothing" if values[wrong_row] is None else type(values[wrong_row]).__name__
         raise DataError(
-            f"{source}: row {first_row + wrong_row}: {column} must be {expected}; given {given}"
+            f"{source}: row {first_row + wrong_row}: {column} must be {expected}; given {shown_type}"
         )
 
 

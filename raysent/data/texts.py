@@ -61,8 +61,9 @@ def read_texts(file: str | None, *, column: str | None = None, has_header: bool 
     path = file if is_remote(file) else str(expanded(file))
     if not is_remote(path) and is_dataset_folder(Path(path)):
         table = read_table(path)
-        wanted, where = column or TEXT_COLUMNS[0], f"column: {table.source}"
-        name = find_text_column(list(table.columns), wanted=wanted, where=where)
+        text_field = column or TEXT_COLUMNS[0]
+        where = f"column: {table.source}"
+        name = find_text_column(list(table.columns), wanted=text_field, where=where)
         return Texts(table.texts(name, key="column"), name)
     opened = open_texts(Source(path), column=column, has_header=has_header)
     return Texts(list(chain.from_iterable(opened.blocks)), opened.column)
@@ -88,26 +89,30 @@ def open_texts(
         ConfigError: If a column is named of a file without columns.
         DataError: If the file cannot be opened, or has no such column; while reading also for a malformed row.
     """
-    wanted, where = column or TEXT_COLUMNS[0], f"column: {source.path}"
+    text_field = column or TEXT_COLUMNS[0]
+    where = f"column: {source.path}"
     if source.kind in ("text", "markdown", "html"):
         _check_no_column(column, source.path)
     if splits_sentences or source.kind in ("markdown", "html"):
-        found = passages(source, format="auto", text_field=wanted)
-        return TextBlocks(piece.sentences for passage in found for piece in read_passage(passage))
+        source_passages = passages(source, format="auto", text_field=text_field)
+        return TextBlocks(
+            piece.sentences for passage in source_passages for piece in read_passage(passage)
+        )
     if source.kind == "text":
         return TextBlocks(source.blocks(keeps_lines=True))
     table = open_table(source.path, has_header=has_header)
     if not table.names:  # JSON lines without a key
         if next(iter(table.blocks([])), None) is not None:
-            raise DataError(f"{source.path}: objects must have the field '{wanted}'; given {{}}")
+            raise DataError(
+                f"{source.path}: objects must have the field '{text_field}'; given {{}}"
+            )
         return TextBlocks(iter(()), column or "")
     is_only = not has_header and column is None and len(table.names) == 1
     otherwise = " or, if the first line is a row, set header=false" if table.has_header else ""
-    name = (
-        table.names[0]
-        if is_only
-        else find_text_column(table.names, wanted=wanted, where=where, otherwise=otherwise)
-    )
+    if is_only:
+        name = table.names[0]
+    else:
+        name = find_text_column(table.names, wanted=text_field, where=where, otherwise=otherwise)
     return TextBlocks(
         _checked((block for (block,) in table.blocks([name])), source.path, name), name
     )

@@ -89,9 +89,9 @@ def encode_corpus(
     splits_sentences=true, to split running text as for training; keeps_text=false; column=NAME of tables;
     normalize=true, precision=ubinary, bfloat16=true and batch_size=N as for encode; and workers=N.
     """
-    given = arguments_of(raysent.encode_corpus, overrides)
+    options = arguments_of(raysent.encode_corpus, overrides)
     encoded = raysent.encode_corpus(
-        model, input, output, time=time, address=address, progress=not as_json, **given
+        model, input, output, time=time, address=address, progress=not as_json, **options
     )
     for path in encoded.damaged:
         messages.print(
@@ -102,7 +102,7 @@ def encode_corpus(
     if as_json:
         print_json(asdict(encoded))
     else:
-        precision = given.get("precision", "float32")
+        precision = options.get("precision", "float32")
         messages.print(encoded.sentence(precision=precision), soft_wrap=True)
         if encoded.rest:
             messages.print(encoded.rest, style="red", soft_wrap=True)

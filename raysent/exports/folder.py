@@ -40,9 +40,9 @@ _MODULES = {
 }
 # Largest difference of a number of a vector; of codes, the largest share of bits that differ.
 MAX_DIFFERENCE = 1e-5
-MAX_BITS = 1e-4
+_MAX_BITS = 1e-4
 # Largest share of sentences with other ids.
-MAX_OTHER_IDS = 0.02
+_MAX_OTHER_IDS = 0.02
 _NUM_SENTENCES = 200
 _PLAIN = (
     "",
@@ -80,14 +80,14 @@ class Check:
     @property
     def bound(self) -> float:
         """The largest `difference` that is allowed."""
-        return MAX_BITS if self.is_code else MAX_DIFFERENCE
+        return _MAX_BITS if self.is_code else MAX_DIFFERENCE
 
     @property
     def holds(self) -> bool:
         """Whether the export may be used in place of the model."""
         return (
             self.difference <= self.bound
-            and self.num_other_ids <= MAX_OTHER_IDS * self.num_sentences
+            and self.num_other_ids <= _MAX_OTHER_IDS * self.num_sentences
         )
 
     def __str__(self) -> str:

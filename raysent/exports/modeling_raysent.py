@@ -59,7 +59,9 @@ def pool(values: Tensor, mask: Tensor, pooling: str) -> Tensor:
     """Return values [batch, time, dim] pooled over the places where the mask is 1 [batch, dim]."""
     if pooling in ("sum", "mean"):
         total = (values * mask).sum(dim=1)
-        return total if pooling == "sum" else total / mask.sum(dim=1)
+        if pooling == "sum":
+            return total
+        return total / mask.sum(dim=1)
     limit = torch.finfo(values.dtype).max
     if pooling == "max":
         return values.masked_fill(mask == 0, -limit).amax(dim=1)
@@ -438,7 +440,10 @@ class Postprocessing(nn.Module):
             ]
         if self.normalizes:
             blocks = [functional.normalize(block, dim=1) for block in blocks]
-        combined = torch.stack(blocks).mean(dim=0) if self.is_average else torch.cat(blocks, dim=1)
+        if self.is_average:
+            combined = torch.stack(blocks).mean(dim=0)
+        else:
+            combined = torch.cat(blocks, dim=1)
         if self.center is None:
             return combined
         combined = combined.to(self.center.dtype)

@@ -58,7 +58,9 @@ def finished_ids(
 
 def numbered(name: str, number: int) -> str:
     """Return the name of a member's file: `tokenizer.json`, then `tokenizer1.json`."""
-    return name.replace(".", f"{number}.", 1) if number else name
+    if number:
+        return name.replace(".", f"{number}.", 1)
+    return name
 
 
 def build_tokenizer(vocabulary: Vocabulary, *, max_length: int) -> Tokenizer:

@@ -20,7 +20,7 @@ from torch import Tensor
 from raysent.errors import ConfigError
 from raysent.platforms import cpu_info
 
-DEVICES = ("cpu", "cuda")
+_DEVICES = ("cpu", "cuda")
 # What this process was asked to compute on; None for a GPU where there is one.
 _chosen: str | None = None
 # Whether tests take the paths of a GPU on this CPU.
@@ -44,8 +44,8 @@ def use_device(name: str | None) -> str | None:
         ConfigError: If it is another name.
     """
     global _chosen  # noqa: PLW0603 - of the whole process
-    if name not in (None, *DEVICES):
-        raise ConfigError(f"device {name}: must be {' or '.join(DEVICES)}")
+    if name not in (None, *_DEVICES):
+        raise ConfigError(f"device {name}: must be {' or '.join(_DEVICES)}")
     before = _chosen
     _chosen = name
     return before

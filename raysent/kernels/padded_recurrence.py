@@ -87,7 +87,7 @@ class GroupRun(ABC):
             shape: Sizes and types.
             weights: Parameters of the same shapes as those that `set_weights` is given.
         """
-        self.key: Hashable = run_key(shape, weights)
+        self.key: Hashable = _run_key(shape, weights)
         self.shape = shape
         self.is_trained = [weight.requires_grad for weight in weights]
         self.inputs = shape.buffer(shape.inputs)
@@ -148,7 +148,7 @@ class GroupRun(ABC):
         self._backward()
 
 
-def run_key(shape: RunShape, weights: Sequence[Tensor]) -> Hashable:
+def _run_key(shape: RunShape, weights: Sequence[Tensor]) -> Hashable:
     """Return what is equal for runs that can take each other's place: their shape, and which weights are trained."""
     return shape, tuple(weight.requires_grad for weight in weights)
 
@@ -171,7 +171,7 @@ class Recurrence:
         """Return a run that no other caller uses; one without a backward is not kept."""
         if not shape.has_gradient:
             return self.make(shape, weights)  # type: ignore[no-any-return]
-        return self.kept.acquire(run_key(shape, weights), lambda: self.make(shape, weights))
+        return self.kept.acquire(_run_key(shape, weights), lambda: self.make(shape, weights))
 
     def release(self, run: GroupRun) -> None:
         """Keep a run for a later step."""

@@ -58,7 +58,8 @@ STOP_FILE = "stop.json"
 EVALUATION_FOLDER = "evaluation"
 # The rows of each task of a run: those that train and choose, and those that test, which nothing opens before.
 DIVISIONS_FOLDER = "divisions"
-ROWS_SUFFIX, TEST_SUFFIX = ".rows", ".test"
+ROWS_SUFFIX = ".rows"
+TEST_SUFFIX = ".test"
 # Some of the former, of all tasks that rank a sweep's trials.
 RANKING_ROWS_FILE = "ranking.rows"
 ENSEMBLE_FILE = "ensemble.json"

@@ -26,7 +26,7 @@ from raysent.storage.layout import LOCK_FILE
 from raysent.storage.mirror import address_of, remote_address
 from raysent.storage.object_store import ObjectContent, conditional_put, delete, get_content
 
-LEASE_NAME = ".lease"
+_LEASE_NAME = ".lease"
 
 RENEWAL_S = 15.0
 EXPIRY_S = 60.0
@@ -50,7 +50,7 @@ class Lease:
             except Timeout:
                 raise _held_error(folder) from None
         run = remote_address(folder)
-        self._address = None if run is None else f"{run}/{LEASE_NAME}"
+        self._address = None if run is None else f"{run}/{_LEASE_NAME}"
         self._holder = {
             "host": socket.gethostname(),
             "process": os.getpid(),
@@ -104,7 +104,7 @@ def lease_age_s(run: str) -> float | None:
     Raises:
         ArtifactError: If the object store refuses.
     """
-    held = get_content(f"{run}/{LEASE_NAME}")
+    held = get_content(f"{run}/{_LEASE_NAME}")
     if held is None:
         return None
     return held.age_s

@@ -26,7 +26,7 @@ S3 = "s3://"
 MAX_ATTEMPTS = 6
 
 # A request without an answer is repeated after this time, up to MAX_ATTEMPTS; a slow transfer answers all the while.
-CONNECT_S = 5
+_CONNECT_S = 5
 READ_S = 10
 
 # Larger files are uploaded in parts of this size.
@@ -316,7 +316,7 @@ def _client(endpoint_url: str, process: int) -> Any:
     del endpoint_url, process  # cache keys; boto3 reads the endpoint itself
     config = botocore.config.Config(
         retries={"mode": "standard", "max_attempts": MAX_ATTEMPTS},
-        connect_timeout=CONNECT_S,
+        connect_timeout=_CONNECT_S,
         read_timeout=READ_S,
         max_pool_connections=32,
     )

@@ -30,7 +30,7 @@ from raysent import storage
 from raysent.errors import ArtifactError, RaysentError
 from raysent.reading import parse_json
 
-SUMMARY = "corpus.json"
+_SUMMARY = "corpus.json"
 _MANIFEST = "manifest.json"
 
 
@@ -89,7 +89,8 @@ def build_once(
         build: Fills an empty folder and returns the summary to store in it.
         is_shared: Whether the machines of an enclosing `shared_cache` share it.
     """
-    folder, shared = cache / name, _SHARED.get() if is_shared else None
+    folder = cache / name
+    shared = _SHARED.get() if is_shared else None
     if _is_intact(folder):
         if shared is not None and shared.publishes_all:
             _publish(folder, f"{shared.address}/{name}")
@@ -106,7 +107,7 @@ def build_once(
             if not is_fetched:
                 summary = build(unfinished)
                 files = {file.name: _size_and_hash(file) for file in sorted(unfinished.iterdir())}
-                storage.write_json(unfinished / SUMMARY, summary | {"files": files})
+                storage.write_json(unfinished / _SUMMARY, summary | {"files": files})
             for file in unfinished.iterdir():
                 storage.flush(file)
             storage.remove_tree(folder, below=cache)
@@ -160,7 +161,7 @@ def _size_and_hash(file: Path) -> list[Any]:
 
 def _is_intact(folder: Path) -> bool:
     try:
-        summary = storage.read_json(folder / SUMMARY, sealed=True)
+        summary = storage.read_json(folder / _SUMMARY, sealed=True)
         return all(
             expected == _size_and_hash(folder / name) for name, expected in summary["files"].items()
         )

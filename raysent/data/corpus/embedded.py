@@ -107,7 +107,8 @@ while because
 """
 _IS_FUNCTION_WORD = frozenset(_FUNCTION_WORDS.split()).__contains__
 _MIN_CHARACTERS = 20
-_MIN_WORDS, _MAX_WORDS = 5, 60
+_MIN_WORDS = 5
+_MAX_WORDS = 60
 
 
 class DocsDocument(NamedTuple):
@@ -137,7 +138,8 @@ def docs_file(progress: Progress | None = None) -> Path:
     Args:
         progress: Called with ``docs``, the number of sentences so far, and None, during the extraction.
     """
-    cache, versions = cache_folder(), [[name, _version(name)] for name in LIBRARIES]
+    cache = cache_folder()
+    versions = [[name, _version(name)] for name in LIBRARIES]
     key = storage.content_key(_EXTRACTION_VERSION, SPLITTING_VERSION, versions)
     file = cache / "docs" / f"{key}.jsonl"
     if not file.is_file():
@@ -171,20 +173,22 @@ def extract(libraries: Iterable[str]) -> Iterator[DocsDocument]:
 
     A text or paragraph that an earlier module has is left out.
     """
-    seen: set[str] = set()
+    seen_texts: set[str] = set()
 
     def is_new(text: str) -> bool:
-        if text in seen:
+        if text in seen_texts:
             return False
-        seen.add(text)
+        seen_texts.add(text)
         return True
 
     modules = chain.from_iterable(map(_modules, libraries))
     groups = iter(lambda: list(islice(modules, _GROUP_MODULES)), [])
     first = map(_read_modules, islice(groups, _NUM_FIRST_GROUPS))
     num_processes = num_processes_for(bytes_each=_PROCESS_BYTES)
-    with closing(map_in_processes(_read_modules, groups, num_processes=num_processes)) as others:
-        for module, texts in chain.from_iterable(chain(first, others)):
+    with closing(
+        map_in_processes(_read_modules, groups, num_processes=num_processes)
+    ) as later_groups:
+        for module, texts in chain.from_iterable(chain(first, later_groups)):
             new_paragraphs = (
                 sentences
                 for text, paragraphs_of_text in texts
@@ -212,21 +216,17 @@ _Text = tuple[str, list[tuple[str, list[str]]]]
 
 def _read_modules(modules: Sequence[_Module]) -> list[tuple[_Module, list[_Text]]]:
     """Return the texts of modules; this takes nearly all of the time, and any process can do it."""
+    read = []
+    for module in modules:
+        texts = [module.topic] if module.topic is not None else _docstrings(module.file)
+        read.append((module._replace(topic=None), [(text, _prose(text)) for text in texts]))
+    return read
+
+
+def _prose(text: str) -> list[tuple[str, list[str]]]:
+    """Return the paragraphs of a docstring, each with its sentences."""
     return [
-        (
-            module._replace(topic=None),
-            [
-                (
-                    text,
-                    [
-                        (paragraph, prose_sentences(paragraph))
-                        for paragraph in paragraphs(inspect.cleandoc(text))
-                    ],
-                )
-                for text in (_docstrings(module.file) if module.topic is None else [module.topic])
-            ],
-        )
-        for module in modules
+        (paragraph, prose_sentences(paragraph)) for paragraph in paragraphs(inspect.cleandoc(text))
     ]
 
 
@@ -362,15 +362,15 @@ def _blocks(lines: list[str]) -> Iterator[str]:
 
 def _joined(block: list[str]) -> str:
     first = _FIELD.sub("", _BULLET.sub("", block[0], count=1), count=1).strip()
-    first = _ENTRY.sub("", first, count=1) if _ENTRY.match(first) else first
+    if _ENTRY.match(first):
+        first = _ENTRY.sub("", first, count=1)
     return " ".join([first, *(line.strip() for line in block[1:])])
 
 
 def _text_lines(lines: list[str]) -> Iterator[str]:
     """Yield the lines outside of code, tables, directives, headings and sections without prose."""
-    skip_deeper: int | None = (
-        None  # lines indented deeper than this belong to a block that is left out
-    )
+    # Lines indented deeper than this belong to a block that is left out.
+    skip_deeper: int | None = None
     in_doctest = in_skipped_section = False
     for index, line in enumerate(lines):
         following = lines[index + 1] if index + 1 < len(lines) else ""
@@ -389,11 +389,11 @@ def _text_lines(lines: list[str]) -> Iterator[str]:
         if in_doctest or in_skipped_section or _UNDERLINE.match(line.strip()) or _TABLE.match(line):
             continue
         if _DIRECTIVE.match(line):
-            kept = _KEPT_DIRECTIVE.match(line)
-            if not kept:
+            directive = _KEPT_DIRECTIVE.match(line)
+            if not directive:
                 skip_deeper = _indent(line)
                 continue
-            yield line[kept.end() :]
+            yield line[directive.end() :]
             continue
         if line.rstrip().endswith("::"):
             skip_deeper = _indent(line)
@@ -402,12 +402,11 @@ def _text_lines(lines: list[str]) -> Iterator[str]:
 
 def _is_heading(line: str, following: str) -> bool:
     text = line.strip()
-    is_underlined = bool(_UNDERLINE.match(following.strip())) and len(following.strip()) >= min(
-        len(text), 4
-    )
-    return is_underlined or (
-        text.endswith(":") and text[:-1].replace(" ", "").isalpha() and len(text.split()) <= 2
-    )
+    underline = following.strip()
+    if _UNDERLINE.match(underline) and len(underline) >= min(len(text), 4):
+        return True
+    # A label of one or two words, such as "Returns:", as docstrings of Google's form have it.
+    return text.endswith(":") and text[:-1].replace(" ", "").isalpha() and len(text.split()) <= 2
 
 
 def _indent(line: str) -> int:

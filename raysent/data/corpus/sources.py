@@ -41,7 +41,7 @@ _TEXT = (".txt", ".text", ".jsonl")
 _MARKDOWN = (".md", ".markdown")
 _HTML = (".html", ".htm", ".xhtml")
 _TABLES = (".csv", ".tsv", ".parquet")
-SUFFIXES = (_TEXT, (*_MARKDOWN, *_HTML), _TABLES)
+_SUFFIXES = (_TEXT, (*_MARKDOWN, *_HTML), _TABLES)
 _S3 = "s3://"
 
 SourceKind = Literal["text", "json", "markdown", "html", "table"]
@@ -284,7 +284,7 @@ def _find_in_folder(folder: Path) -> list[Source]:
     return files
 
 
-_SHOWN = ", ".join(suffix for group in SUFFIXES for suffix in group)
+_SHOWN = ", ".join(suffix for group in _SUFFIXES for suffix in group)
 
 
 def _group(path: Path) -> int | None:
@@ -292,7 +292,7 @@ def _group(path: Path) -> int | None:
     if any(part.startswith(".") for part in path.parts):
         return None
     name = path.name.removesuffix(".gz").lower()
-    return next((number for number, group in enumerate(SUFFIXES) if name.endswith(group)), None)
+    return next((number for number, group in enumerate(_SUFFIXES) if name.endswith(group)), None)
 
 
 def _of_first_group(sources: list[tuple[Path, Source]]) -> list[Source]:

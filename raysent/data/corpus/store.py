@@ -157,11 +157,10 @@ class CorpusSplit:
         """Return the sentences `start` to `stop` (exclusive) of the split, as new arrays."""
         self._check(start, stop)
         offsets = self.corpus.offsets[self.first + start : self.first + stop + 1]
-        ids = (
-            np.array(self.corpus.ids[offsets[0] : offsets[-1]])
-            if stop > start
-            else np.empty(0, dtype=np.int32)
-        )
+        if stop > start:
+            ids = np.array(self.corpus.ids[offsets[0] : offsets[-1]])
+        else:
+            ids = np.empty(0, dtype=np.int32)
         return Sentences(ids, np.diff(offsets))
 
     def sentences_at(self, positions: np.ndarray) -> Sentences:

@@ -107,10 +107,10 @@ def _block_pairs(sentences: Sentences, shape: tuple[int, int]) -> Any:
     total = _sparse(shape, dtype=np.float32)
     for distance in range(1, min(_WINDOW, len(ids) - 1) + 1):
         same = sentence[:-distance] == sentence[distance:]
-        left = ids[:-distance][same]
-        right = ids[distance:][same]
-        rows = np.concatenate([left, right])
-        columns = np.concatenate([right, left])
+        first = ids[:-distance][same]
+        second = ids[distance:][same]
+        rows = np.concatenate([first, second])
+        columns = np.concatenate([second, first])
         is_counted = columns < shape[1]
         values = np.full(int(is_counted.sum()), 1 / distance, dtype=np.float32)
         total = total + _sparse((values, (rows[is_counted], columns[is_counted])), shape=shape)
@@ -136,8 +136,8 @@ def _factorize(matrix: Any, dim: int, generator: np.random.Generator) -> np.ndar
     for _ in range(_NUM_POWER_ITERATIONS):
         basis = matrix @ (matrix.T @ np.linalg.qr(basis)[0])
     basis = np.linalg.qr(basis)[0]
-    left, singular, _ = np.linalg.svd((matrix.T @ basis).T, full_matrices=False)
+    left_vectors, singular, _ = np.linalg.svd((matrix.T @ basis).T, full_matrices=False)
     vectors = np.zeros((matrix.shape[0], dim), dtype=np.float32)
     num_kept = min(dim, rank)
-    vectors[:, :num_kept] = (basis @ left[:, :num_kept]) * np.sqrt(singular[:num_kept])
+    vectors[:, :num_kept] = (basis @ left_vectors[:, :num_kept]) * np.sqrt(singular[:num_kept])
     return vectors

@@ -26,7 +26,7 @@ from raysent.errors import ConfigError
 from raysent.reading import parse_json
 
 # Sub-words are trained on at most this much text.
-MAX_TEXT_BYTES = 32 << 20
+_MAX_TEXT_BYTES = 32 << 20
 # Characters of distinct runs, of which the library keeps about 130 bytes each.
 _MAX_CHARACTERS = 1 << 20
 # Occurrences of a piece that count: a more frequent one is a sub-word long before the last ones are chosen.
@@ -53,7 +53,7 @@ def train_subwords(sentences: Iterable[str], config: VocabularyConfig) -> Subwor
     """Return the sub-words of a text.
 
     Args:
-        sentences: The text, in random order: it is read up to `MAX_TEXT_BYTES`, less of text without blanks.
+        sentences: The text, in random order: it is read up to `_MAX_TEXT_BYTES`, less of text without blanks.
         config: The number of ids, of which a small text has fewer, and case.
 
     Raises:
@@ -103,7 +103,7 @@ def _runs_by_count(sentences: Iterable[str]) -> dict[int, list[str]]:
         counts.update(text.split())
         num_characters += sum(map(len, islice(counts, num_known, None)))
         num_bytes += len(text.encode())
-        if num_characters >= _MAX_CHARACTERS or num_bytes >= MAX_TEXT_BYTES:
+        if num_characters >= _MAX_CHARACTERS or num_bytes >= _MAX_TEXT_BYTES:
             break
     runs: dict[int, list[str]] = {}
     for run, count in counts.items():

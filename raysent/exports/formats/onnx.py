@@ -78,10 +78,10 @@ def usage_of(models: Sequence[SentenceModel]) -> str:
 def write(models: Sequence[SentenceModel], folder: Path) -> None:
     """Write the folder."""
     write_words(models[0], folder)
-    build_graph(models[0]).save(str(folder / GRAPH_FILE))
+    _build_graph(models[0]).save(str(folder / GRAPH_FILE))
 
 
-def build_graph(model: SentenceModel) -> Any:
+def _build_graph(model: SentenceModel) -> Any:
     """Return the graph as torch's exporter gives it, a program with `save` and `model_proto`."""
     graph = _Graph(model).eval()
     example = torch.full((3, 5), UNK_ID + 1)

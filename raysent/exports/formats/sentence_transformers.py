@@ -58,7 +58,7 @@ def exported_code() -> Any:
 
 def plain_member(model: SentenceModel) -> Any:
     """Return a model as the exported code computes it: a module of a padded batch, with the model's own values."""
-    model = without_adapters(model)
+    model = _without_adapters(model)
     member = exported_code().Member(_about(model))
     tensors = model.tensors()
     for name, parameter in member.named_parameters():
@@ -107,7 +107,7 @@ def write(models: Sequence[SentenceModel], folder: Path) -> None:
     if is_standard(models):
         _write_standard(models[0], folder)
         return
-    models = [without_adapters(model) for model in models]
+    models = [_without_adapters(model) for model in models]
     tensors: dict[str, Tensor] = {}
     for number, model in enumerate(models):
         for name, tensor in model.tensors().items():
@@ -175,7 +175,7 @@ def _described(config: Any) -> Any:
     }
 
 
-def without_adapters(model: SentenceModel) -> SentenceModel:
+def _without_adapters(model: SentenceModel) -> SentenceModel:
     """Return a model whose adapters are added to its weights; one without adapters itself."""
     tensors = model.tensors()
     if not any(".lora_" in name for name in tensors):

@@ -183,8 +183,10 @@ class Encoder(Tower):
         values = bias.expand(len(rows), -1)
         for offset in range(width):
             exists = window_starts + offset < lengths[rows]
-            place = torch.where(exists, packed.sentence_starts[rows] + window_starts + offset, 0)
-            added = projected[:, offset].index_select(0, packed.sentence_tokens[place])
+            token_index = torch.where(
+                exists, packed.sentence_starts[rows] + window_starts + offset, 0
+            )
+            added = projected[:, offset].index_select(0, packed.sentence_tokens[token_index])
             values = values + added * exists[:, None]
         if self._config.activation == "tanh":
             values = torch.tanh(values)
@@ -198,14 +200,14 @@ def _missing(packed: Packed, width: int) -> Bags:
     window, which begins at its first word: there all other words are missing.
     """
     lengths = packed.sentences.lengths[:, None, None]
-    place = torch.arange(width, device=lengths.device)[:, None]
+    window_position = torch.arange(width, device=lengths.device)[:, None]
     number = torch.arange(width - 1, device=lengths.device)
     from_end = lengths - (width - 1) + number
     is_long = lengths >= width
     words_of_places = torch.where(
-        is_long & (number >= place), from_end, number.expand(len(lengths), width, -1)
+        is_long & (number >= window_position), from_end, number.expand(len(lengths), width, -1)
     )
-    exists = is_long | ((number < lengths) & (number != place))
+    exists = is_long | ((number < lengths) & (number != window_position))
     tokens = packed.sentence_tokens[
         torch.where(exists, packed.sentence_starts[:, None, None] + words_of_places, 0)
     ]

@@ -154,7 +154,7 @@ class Objective(BaseObjective):
         loss = functional.mse_loss(self._decoded(bits), vectors) / self.scale.square()
         if self._config.weight_sp:
             loss = loss + self._config.weight_sp * self._semantic(
-                vectors, bits, related_rows(batch), generator
+                vectors, bits, _related_rows(batch), generator
             )
         return loss
 
@@ -164,7 +164,7 @@ class Objective(BaseObjective):
         bits = self._code[0](vectors)
         rows = len(vectors)
         error = functional.mse_loss(self._decoded(bits), vectors).item()
-        first, second = related_rows(batch)
+        first, second = _related_rows(batch)
         auc = related_auc(bits, first, second)
         return {
             "related_auc": (auc * len(first), len(first)),
@@ -227,7 +227,7 @@ class Objective(BaseObjective):
         return differing / bits.shape[1]
 
 
-def related_rows(batch: Any) -> tuple[Tensor, Tensor]:
+def _related_rows(batch: Any) -> tuple[Tensor, Tensor]:
     """Return the rows of related sentences of a batch, int64 [pairs] each.
 
     Those of pairs are each pair's two sentences, in the order of `batch.parts`. Those of running text are a sentence

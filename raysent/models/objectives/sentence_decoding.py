@@ -56,7 +56,7 @@ from raysent.models.objectives import (
 )
 from raysent.models.objectives import Objective as BaseObjective
 
-END_ID = PAD_ID
+_END_ID = PAD_ID
 _LIMIT = 0.1
 _FLOAT_BYTES = 4
 # Tensors of the size of the layer over all words: weight, two moments, the copy that is being saved, the gradient as it
@@ -224,7 +224,7 @@ def lay_out(sentences: Sentences, *, device: torch.device) -> Layout:
     # A place beyond the sentence is never read; its index is that of the first token.
     token_index = np.where(time < lengths[None, :], starts[None, :] + time, 0)
     before = np.where(time > 0, starts[None, :] + time - 1, 0)
-    targets = np.where(time < lengths[None, :], sentences.ids[token_index], END_ID)
+    targets = np.where(time < lengths[None, :], sentences.ids[token_index], _END_ID)
     inputs = np.where(time > 0, 1 + tokens.reshape(-1)[np.minimum(before, len(tokens) - 1)], 0)
     rows = np.broadcast_to(order[None, :], reaches.shape)
     batch_sizes = reaches.sum(axis=1)
