@@ -2,7 +2,7 @@
 
 A file names datasets and bases of runs for each scale: `small` fits a laptop, `paper` holds the published settings. The
 models, tables and claims are the same graph at both. A model is trained, or made of others; its entry has exactly one
-of the keys `train`, `expand`, `bag`, `average`, `compose`, `blocks`, `represent` and `ensemble`.
+of the keys `train`, `expand`, `bag`, `average`, `compose`, `blocks`, `mean`, `represent` and `ensemble`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,17 @@ FOLDER = "papers"
 Scale: TypeAlias = Literal["small", "paper"]
 # In a run's values: the folder of files that are derived from datasets.
 DERIVED = "{derived}"
-KINDS = ("train", "expand", "bag", "average", "compose", "blocks", "represent", "ensemble")
+KINDS = (
+    "train",
+    "expand",
+    "bag",
+    "average",
+    "compose",
+    "blocks",
+    "mean",
+    "represent",
+    "ensemble",
+)
 
 
 class Dataset(StrictModel):
@@ -118,6 +128,7 @@ class ModelEntry(StrictModel):
         compose: Models side by side.
         blocks: Blocks of the vectors of `of`, such as a single view.
         of: A model.
+        mean: Models of one size whose vectors, each of unit length, are averaged.
         represent: A model whose test representation `run` changes: `encode_pooling` of its encoders, or
             `postprocessing`. Nothing is trained.
         ensemble: Models whose log-probabilities are pooled.
@@ -140,6 +151,7 @@ class ModelEntry(StrictModel):
     compose: list[str] | None = None
     blocks: list[int] | None = None
     of: str | None = None
+    mean: list[str] | None = None
     represent: str | None = None
     ensemble: list[str] | None = None
     method: str = "validation"
@@ -170,6 +182,7 @@ class ModelEntry(StrictModel):
         return (
             *(name for name in single if name is not None),
             *(self.compose or ()),
+            *(self.mean or ()),
             *(self.ensemble or ()),
         )
 
@@ -203,6 +216,7 @@ class TableEntry(StrictModel):
     Attributes:
         title: What it shows.
         tasks: Tasks of raysent that are its columns; after a blank a measure of the task, as `MRPC f1`, or a set of it.
+        means: Further columns: name -> the columns whose mean it is.
         protocol: How the paper evaluates.
         rows: Name -> model, or a row.
         component: Which top component models lose that lose one: that of their own sample of text, which is `stored`
@@ -212,10 +226,16 @@ class TableEntry(StrictModel):
 
     title: str
     tasks: list[str]
+    means: dict[str, list[str]] = pydantic.Field(default_factory=dict)
     protocol: str = "fast"
     rows: dict[str, str | Row]
     component: Literal["stored", "tested"] = "stored"
     about: str = ""
+
+    @property
+    def columns(self) -> list[str]:
+        """The tasks, or measures of tasks, and the means."""
+        return [*self.tasks, *self.means]
 
     def models(self) -> dict[str, Row]:
         """Return the rows by name."""

@@ -19,7 +19,7 @@ import numpy as np
 from raysent.config import Document, validate
 from raysent.data import read_counts, read_lines
 from raysent.data.vocabulary import Vocabulary, read_word_vectors
-from raysent.errors import DataError, TrainingError
+from raysent.errors import ConfigError, DataError, TrainingError
 from raysent.evaluation.members import Member, model_key
 from raysent.evaluation.task import Scoring, SimilarityData
 from raysent.evaluation.tasks import find_task
@@ -27,7 +27,7 @@ from raysent.models import SentenceModel, average_of_words, bag_of_words, compos
 from raysent.models.config import ModelConfig
 from raysent.models.files import TENSORS_FILE, read_record
 from raysent.models.postprocessing import Postprocessing
-from raysent.models.sentence_encoder import Float32, SentenceEncoder
+from raysent.models.sentence_encoder import Float32, SentenceEncoder, normalize_rows
 from raysent.reading import parse_json
 from raysent.reproduction.files import DERIVED, ModelEntry, PaperFile, Scale, filled, merged
 from raysent.storage import (
@@ -46,6 +46,8 @@ from raysent.training.outcome import load_reports
 from raysent.training.run import RunConfig, load_run
 
 GRAPH_FILE = "graph.json"
+# Parts and means of others' vectors, and of their predictions.
+_MADE_AT_USE = frozenset({"blocks", "mean", "ensemble"})
 
 
 class Blocks(SentenceEncoder):
@@ -71,6 +73,36 @@ class Blocks(SentenceEncoder):
     def encode_texts(self, sentences: list[str], *, batch_size: int = 512) -> Float32:
         """Return the blocks, each of unit length, float32 [sentences, dim]."""
         return self._model.encode_texts(sentences, batch_size=batch_size)[:, self._columns]
+
+
+class MeanOf(SentenceEncoder):
+    """The mean of the vectors of several models, each of unit length, as of two views that were trained apart."""
+
+    def __init__(self, encoders: Sequence[SentenceEncoder]) -> None:
+        """Take encoders of one size.
+
+        Raises:
+            ConfigError: If their vectors differ in size.
+        """
+        sizes = {encoder.get_sentence_embedding_dimension() for encoder in encoders}
+        if len(sizes) != 1:
+            raise ConfigError(
+                f"mean: must be of models of one size; given {sorted(map(str, sizes))}"
+            )
+        self.encoders = list(encoders)
+
+    def get_sentence_embedding_dimension(self) -> int:
+        """Return the size of one of them."""
+        return self.encoders[0].get_sentence_embedding_dimension()
+
+    def encode_texts(self, sentences: list[str], *, batch_size: int = 512) -> Float32:
+        """Return the means, float32 [sentences, dim]."""
+        parts = [
+            normalize_rows(encoder.encode_texts(sentences, batch_size=batch_size))
+            for encoder in self.encoders
+        ]
+        mean: Float32 = np.mean(parts, axis=0, dtype=np.float32)
+        return mean
 
 
 class OfTested(SentenceEncoder):
@@ -181,10 +213,7 @@ class Graph:
             RaysentError: If it cannot be made.
         """
         entry, folder, key = self.paper.models[name], self.folder(name, seed), self.key(name, seed)
-        if entry.kind in {
-            "blocks",
-            "ensemble",
-        }:  # parts of others' vectors, or of their predictions
+        if entry.kind in _MADE_AT_USE:
             return 0.0
         about = read_json(folder / GRAPH_FILE) if (folder / GRAPH_FILE).is_file() else {}
         if about.get("key") == key and about.get("seconds") is not None:
@@ -217,15 +246,19 @@ class Graph:
             source = self.folder(str(entry.of), seed)
             key = content_key(model_key(str(source)), entry.blocks)
             return Member(label, label, key, Blocks(SentenceModel.load(source), entry.blocks))
+        if entry.mean is not None:
+            parts = [self.member(part, seed) for part in entry.mean]
+            key = content_key("mean", [part.key for part in parts])
+            return Member(label, label, key, MeanOf([_encoder_of(part) for part in parts]))
         folder = str(self.folder(name, seed))
         return Member(label, folder, model_key(folder))
 
     def member_of_tested(self, name: str, seed: int) -> Member:
         """Return a made model that loses the top component of what is tested; see `OfTested`."""
         member = self.member(name, seed)
-        encoder = member.encoder or SentenceModel.load(Path(member.path))
         label = f"{member.name}-of-tested"
-        return Member(label, label, content_key(member.key, "of tested"), OfTested(encoder))
+        key = content_key(member.key, "of tested")
+        return Member(label, label, key, of_tested(_encoder_of(member)))
 
     def _train(self, name: str, seed: int) -> None:
         outcome = fit(self.config(name, seed), self.folder(name, seed))
@@ -256,6 +289,17 @@ class Graph:
                 has_intercept=self.scale != "paper",  # the text has a matrix alone
             )
         return bag_of_words(SentenceModel.load(self.folder(str(entry.bag), seed)))
+
+
+def _encoder_of(member: Member) -> SentenceEncoder:
+    return member.encoder or SentenceModel.load(Path(member.path))
+
+
+def of_tested(encoder: SentenceEncoder) -> SentenceEncoder:
+    """Return an encoder that loses the top component of what is tested; of a mean, each part its own."""
+    if isinstance(encoder, MeanOf):
+        return MeanOf([of_tested(part) for part in encoder.encoders])
+    return OfTested(encoder)
 
 
 def letters(text: str) -> str:

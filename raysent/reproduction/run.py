@@ -418,6 +418,10 @@ class _Runner:
                 )
             except RaysentError as error:
                 skipped[name] = str(error)
+        for figures in ours.values():
+            for mean, parts in entry.means.items():
+                if all(part in figures for part in parts):
+                    figures[mean] = float(np.mean([figures[part] for part in parts]))
         reported = reported_rows(self._paper, number, entry)
         of_tested = "models lose the top component of each set's sentences, as the paper's do"
         about = (
@@ -429,7 +433,7 @@ class _Runner:
             number,
             entry.title,
             protocol,
-            tuple(entry.tasks),
+            tuple(entry.columns),
             ours,
             reported,
             skipped,

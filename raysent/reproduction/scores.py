@@ -299,7 +299,7 @@ def reported_rows(paper: PaperFile, number: str, table: TableEntry) -> dict[str,
                 for column, value in zip(columns, figures, strict=False)
                 if value is not None
             }
-            of_table = {text: Column.of(text) for text in table.tasks}
+            of_table = {text: Column.of(text) for text in table.columns}
             rows.setdefault(name, {}).update(
                 {text: known[column] for text, column in of_table.items() if column in known}
             )
