@@ -560,9 +560,10 @@ def _check_quotas(cluster: ClusterFile, account: Account) -> None:
     refusals = []
     for name, kind in cluster.worker_types.items():
         instance_type = kind["node_config"]["InstanceType"]
-        needed = float(kind["resources"]["CPU"])
+        needed = float(kind["resources"]["CPU"])  # cores of a worker are vCPUs of its machine
         code = _quota_of(cluster, name)
         allowed = account.quota(code)
+        # One type that may be launched is enough, and an unknown quota may allow it.
         if allowed is None or allowed >= needed:
             return
         desired_value = needed * int(kind.get("max_workers", cluster.max_workers))

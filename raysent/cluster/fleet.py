@@ -474,6 +474,7 @@ class Fleet:
                 Counter(kind for name, kind in names.items() if name not in joined)
             )
         self._renew(names, funds)
+        # A released machine runs until it is drained, but no trial is placed on it, so that it is not planned with.
         released = Counter(names.pop(name) for name in self._released.keys() & names.keys())
         plan = self._admission.plan(
             now_s=now,
@@ -713,6 +714,7 @@ def cluster_held(
             sharing.release()
             is_last = not sharing.others()
             if is_last and not is_kept:
+                # The head ends itself when this lease has run out.
                 write_text(folder / LEASE_FILE, str(int(GRACE_S)))
         if settings.region and provider is None:
             provider = AwsMachines(settings.cluster, settings.region)

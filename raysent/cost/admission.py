@@ -219,7 +219,7 @@ class Admission:
             return
         if refusal == "never":
             counts.never = reason
-            counts.quota = None
+            counts.quota = None  # known when the next launch is planned, by what runs then
         counts.skip_until_s = now_s + self._retry_s
         counts.refused_s = now_s
         counts.reason = reason

@@ -322,6 +322,7 @@ def _group_nearest(bags: np.ndarray, group: int) -> np.ndarray:
     remaining = np.arange(len(bags))
     order = []
     while len(remaining) > group:
+        # The first window that is left, which stands at a random place of the text, and the windows nearest to it.
         similarity = bags[remaining[1:]] @ bags[remaining[0]]
         nearest = np.empty(0, dtype=int)
         if group > 1:
@@ -584,6 +585,7 @@ class LabelStream(_Stream[LabelBatch]):
                 f"more with two rows each; given {batch_size}, and {len(self._classes)} such classes"
             )
         rows_each, num_left = divmod(batch_size, len(self._classes))
+        # Where classes do not divide the batch, the first ones have a row more; a small class has what it has.
         self._counts = [
             min(len(rows), rows_each + (class_index < num_left))
             for class_index, rows in enumerate(self._classes)

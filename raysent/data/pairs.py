@@ -373,6 +373,7 @@ def _open(path: str, config: PairsConfig) -> tuple[TableBlocks, dict[str, Column
         }
     if kind == "auto" and is_table(path) and not name.endswith((".csv", ".tsv")):
         return open_table(path), columns
+    # The name does not say how lines are written: the first one does.
     line = next(filter(str.strip, full_lines(path)), "")
     is_ppdb = kind == "ppdb" or (kind == "auto" and "\t" not in line and "|||" in line)
     is_named = name.endswith((".csv", ".tsv")) and has_header
@@ -532,6 +533,7 @@ def _hold_out(
 ) -> tuple[PairTexts, PairTexts]:
     """Return training and validation pairs; the same pair, in either order, is never divided between the two."""
     index: dict[tuple[str, str], int] = {}
+    # Equal pairs have one number, in whichever order their sentences stand.
     distinct = [
         index.setdefault((min(pair), max(pair)), len(index))
         for pair in zip(pairs.first, pairs.second, strict=True)

@@ -156,6 +156,7 @@ def export(
     path = Path(output)
     if path.is_symlink():
         path = path.resolve()  # so that the folder is renamed to what the link names
+    # An empty folder may stand in for the new one.
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
         raise ArtifactError(f"{path}: exists; name a new folder")
     folder = open_folder(encoder.source) if encoder.source else None
@@ -213,6 +214,7 @@ def compare(
     if sentences is None:
         sentences = check_sentences(models[0].vocabulary)
     texts = [text for text in sentences if text not in except_for]
+    # Where the tokenizer of the other library reads a text differently, as `tokenizer.py` says, vectors differ too.
     differs = np.any([other_ids(model, texts) for model in models], axis=0)
     same_texts = [text for text, is_other in zip(texts, differs, strict=True) if not is_other]
     pairs = [(encoder.encode(same_texts, prompt=prompt), encode(same_texts))]

@@ -503,6 +503,7 @@ class Member(nn.Module):
         method = config["code"] and config["code"]["type"]
         self.code = Code(method, self.postprocessing.dim, about["num_bits"]) if method else None
         self.dim = self.postprocessing.dim if self.code is None else self.code.dim
+        # Parameters that several parts read are in the file once.
         for name, source in about["shared"].items():
             parent, _, attribute = name.rpartition(".")
             setattr(self.get_submodule(parent), attribute, self.get_parameter(source))

@@ -77,6 +77,7 @@ def build_tokenizer(vocabulary: Vocabulary, *, max_length: int) -> Tokenizer:
         steps.append(normalizers.NFC())
     if vocabulary.lowercase:
         steps.append(normalizers.Replace(Regex(f"[{_PERIOD}{_APOSTROPHE}]"), _OTHER))
+    # The form of Unicode comes first, then plain characters, then the case.
     steps += _replacements()
     if vocabulary.lowercase:
         steps += _lowercase()

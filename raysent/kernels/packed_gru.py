@@ -400,6 +400,7 @@ class _Recurrence:
         if not needs_backward or self._dtype != torch.float32:
             states.copy_(cell.last[: step.batch])
             return
+        # The state of a sentence that goes on is kept once: as that before its next token.
         start = step.first + step.batch
         states[: step.next_batch] = workspace.states[start : start + step.next_batch]
         states[step.next_batch :] = cell.last[step.next_batch : step.batch]

@@ -154,7 +154,7 @@ def groups(tokens: Tensor, num_words: int) -> tuple[Tensor, Tensor]:
         Tokens ordered by word [tokens], and the position of each word's first token among them [distinct].
     """
     if tokens.device.type == "cpu" and num_words <= _UINT16:
-        # NumPy uses a radix sort for 16 bits, in a quarter of the time.
+        # NumPy uses a radix sort for 16 bits, which is faster.
         order = torch.from_numpy(np.argsort(tokens.numpy().astype(np.uint16), kind="stable"))
     else:
         order = torch.argsort(tokens, stable=True)

@@ -278,6 +278,7 @@ class _Call:
             group_positions = slice(first_position, first_position + size)
             d_states = run.d_states.view(size, hidden)
             _scatter(d_last, layout.ending[group_positions], d_states)
+            # A state is read as the last one of its sentence, as that of its token, or as both.
             if d_tokens is not None and layout.token_of is not None and len(d_tokens):
                 added = torch.empty_like(d_states)
                 _scatter(d_tokens, layout.token_of[group_positions], added)
@@ -287,6 +288,7 @@ class _Call:
         d_inputs = _joined([part for run in self._runs for part in run.d_inputs])
         assert layout.by_row is not None, "the layout is without a gradient"
         d_values = layout.by_row(d_inputs).float()
+        # Rows after the last one that a token may read have a gradient of zero.
         if len(d_values) < self._num_rows:
             d_values = functional.pad(d_values, (0, 0, 0, self._num_rows - len(d_values)))
         d_initial = self._d_initial()

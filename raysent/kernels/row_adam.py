@@ -105,6 +105,8 @@ class RowAdam:
             rows = rows[self._last.index_select(0, rows) < self.num_steps]
             if len(rows) == 0:
                 return
+        # In the steps since its last gradient, a row's mean and square only decay: their joint effect on the weights is
+        # the sum of these steps, which `_drift` has by the step of the last gradient.
         last = self._last.index_select(0, rows)
         lag = (self.num_steps - last).double()
         size, size_of_eps = self._drift.index_select(1, last)

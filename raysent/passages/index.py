@@ -265,6 +265,7 @@ class SearchIndex:
     def int8(self) -> np.ndarray:
         """What orders the nearest signs of a folder of this precision, int8 [passages, dim]: on the disk, or read."""
         if self._is_derived_whole:
+            # A memory map, of which a search reads the rows that it orders.
             shape = (self.num_passages, self.format.dim)
             mapped = self._loaded(_INT8_FILE, shape=shape, dtype=np.int8)
             if mapped is not None:

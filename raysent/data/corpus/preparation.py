@@ -365,6 +365,7 @@ class _PassageReader:
         distinct_words, firsts, word_positions = np.unique(
             ids, return_index=True, return_inverse=True
         )
+        # `unique` sorts by id, and words are numbered by their first appearance.
         order = np.argsort(firsts)
         rank = np.empty(len(order), dtype=np.int32)
         rank[order] = np.arange(len(order))
@@ -546,6 +547,7 @@ def _cut_tail(starts: np.ndarray, num_wanted: int) -> tuple[np.ndarray, np.ndarr
 
 
 def _split(starts: np.ndarray, mask: np.ndarray) -> Split:
+    # Where the mask changes, a range of documents begins or ends; both are taken in turn.
     edges = np.flatnonzero(np.diff(np.concatenate([[False], mask, [False]])))
     return Split(starts[edges].reshape(-1, 2), np.diff(starts)[mask])
 

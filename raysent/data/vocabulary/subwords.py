@@ -34,7 +34,7 @@ _MAX_COUNTED = 1_000
 # What `str.split` and the tables of chunks take for white space.
 _WHITE_SPACE = r"[\s\x00\x1c-\x1f]+"
 _BYTES = [f"<0x{byte:02X}>" for byte in range(256)]
-# What the tokenizer's splitter makes of such text, in a tenth of the time.
+# What the tokenizer's splitter makes of text in ASCII, in less time.
 _ASCII_PIECES = re.compile(r"[^\W_]+|[^\w\s\x00]|_", re.ASCII)
 _SEPARATOR = "\n"  # in no piece
 _BLOCK_SENTENCES = 1_000

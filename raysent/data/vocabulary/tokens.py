@@ -102,7 +102,7 @@ class _ChunkRows(dict[str, int]):
 
     def find(self, text: str) -> tuple[np.ndarray, list[str]]:
         """Return the row of each chunk of a text, -1 - i for the i-th unknown one, int32; and the unknown chunks."""
-        # One list for all sentences: one list per sentence takes twice the time.
+        # One list for all sentences, since a list for each of many short sentences takes longer.
         chunks = text.split()
         rows = np.fromiter(
             map(self.get, chunks, repeat(_UNKNOWN)), dtype=np.int32, count=len(chunks)
@@ -221,6 +221,7 @@ class ChunkTable:
         rows, new = table.known.find(text)
         if new:
             is_new = rows < 0
+            # The i-th new chunk stands as -1 - i, so that -1 - (-1 - i) is its place among the rows that were added.
             rows[is_new] = self._add(table, new)[-1 - rows[is_new]]
         return table.known.expand(rows, table.ids, table.starts, break_row=_BREAK_ROW)
 

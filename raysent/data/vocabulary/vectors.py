@@ -260,6 +260,7 @@ def _read_binary(
     for index in range(num_words):
         where = f"{path}: word {index + 1}"
         end = data.find(b" ", start)
+        # A word ends at a blank, and its vector has 4 bytes a number, any of which may look like a blank.
         while end < 0 or end + 1 + 4 * dim > len(data):
             block = stream.read(_BLOCK_BYTES)
             if not block:

@@ -196,6 +196,7 @@ def count_parameters(configs: Iterable[EncoderConfig], num_words: int) -> tuple[
     fixed_tables = [
         {table for table in tower.word_tables().values() if not table.trained} for tower in towers
     ]
+    # Of each tower the fixed tables that are its own, and last those of all towers, each once.
     sizes = [
         num_words * sum(table.dim for table in tables)
         for tables in [*fixed_tables, set().union(*fixed_tables)]

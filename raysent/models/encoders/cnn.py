@@ -178,10 +178,12 @@ class Encoder(Tower):
         rows = torch.repeat_interleave(
             torch.arange(packed.batch, device=counts.device), counts, output_size=num_places
         )
+        # Rows are windows: those of a sentence follow one another, and each begins one word after the one before.
         first_rows = torch.cumsum(counts, 0) - counts
         window_starts = torch.arange(len(rows), device=rows.device) - first_rows[rows]
         values = bias.expand(len(rows), -1)
         for offset in range(width):
+            # A sentence shorter than the window has one window, with zeros for the words that it lacks.
             exists = window_starts + offset < lengths[rows]
             token_index = torch.where(
                 exists, packed.sentence_starts[rows] + window_starts + offset, 0

@@ -292,6 +292,7 @@ class Encoder(Tower):
     def _run(
         self, run: Callable[..., Any], packed: Packed, projected: list[Tensor], **options: Any
     ) -> list[Any]:
+        # Packed kernels read every bias but the candidate's recurrent one with the projected words.
         directions = zip(projected, self._directions(), strict=False)  # word vectors may follow
         return [
             run(
@@ -316,6 +317,7 @@ class Encoder(Tower):
         elif kernel == "graph":
             states = self._states_of_loop(packed, projected[0], has_states=True)
         elif kernel == "torch" or torch.is_grad_enabled():
+            # Raysent's own kernel of all states has no backward.
             states = self._states_by_torch(packed, projected[-1])
         else:
             states = self._states(packed, projected)

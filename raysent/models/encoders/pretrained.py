@@ -339,10 +339,12 @@ class Encoder(Tower):
         device = packed.words.device
         first = self._about.first_position
         if first is None:
+            # Texts of this architecture cannot stand side by side in one row.
             yield from self._states_of_groups(packed, projected)
         elif not is_gpu(device):
             yield from self._states_side_by_side(packed, projected, first)
         elif self._draws or not reads_rows(device, head_size=self._about.head_size):
+            # The attention over one row has no dropout, and not every GPU has it.
             yield from self._states_of_groups(packed, projected)
         else:
             yield self._states_of_row(packed, projected, first)

@@ -175,8 +175,11 @@ class Objective(BaseObjective):
         self, columns: list[Tensor], masks: tuple[list[Tensor], list[Tensor]], rows: slice | None
     ) -> Tensor:
         vectors = [unit(column) for column in columns]
+        # The last columns are the candidates: the second reading of `self`, the sentences themselves of contexts and
+        # labels, and all columns but the first of pairs.
         loss = self._direction(vectors[0], torch.cat(vectors[-len(masks[0]) :]), masks, rows)
         if self._config.symmetric:
+            # In the other direction candidates look for anchors, so rows and columns of the masks change places.
             masks = ([masks[0][0].T], [masks[1][0].T])
             loss = (loss + self._direction(vectors[1], vectors[0], masks, rows)) / 2
         return loss
@@ -257,6 +260,7 @@ class Objective(BaseObjective):
         own_rows = slice(None) if rows is None else rows
         targets = is_positive[own_rows]
         num_positives = num_positives[own_rows]
+        # A candidate that is neither a positive nor a negative, such as the anchor's own text, is not compared.
         left_out = ~(targets | torch.cat(masks[1], dim=1)[own_rows]) & (num_positives > 0)[:, None]
         scores = anchors[own_rows] @ candidates.T / self._config.temperature
         log_probabilities = scores.masked_fill(left_out, -torch.inf).log_softmax(dim=1)

@@ -105,6 +105,7 @@ class Objective(BaseObjective):
         v = read(batch.second)[0]
         values = torch.cat([u, v, (u - v).abs(), u * v], dim=1)
         for number, layer in enumerate(self.layers):
+            # The features themselves are read as they are.
             if number and self._config.activation == "tanh":
                 values = torch.tanh(values)
             values = layer(values)

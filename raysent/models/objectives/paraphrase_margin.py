@@ -119,6 +119,7 @@ class Objective(BaseObjective):
     ) -> Tensor:
         """Return the mean over the pairs, or what the rows of this worker contribute to it."""
         first, second = batch.parts
+        # Negatives are chosen by vectors without dropout and without a gradient.
         choosing = torch.cat([unit(read(side, is_training=False)[0]) for side in (first, second)])
         negatives = choose_negatives(
             choosing, self._negatives, generator=generator, rows=batch.rows

@@ -154,6 +154,7 @@ def next_words(batch: Batch) -> tuple[np.ndarray, np.ndarray]:
     """
     ids, lengths = batch.sentences
     ends = np.cumsum(lengths)
+    # Positions are those of the corpus: the sentence after one, if the batch has it, is at the next position.
     row_of_position = {position: row for row, position in enumerate(batch.positions.tolist())}
     rows = [np.zeros(0, dtype=np.int64)]
     words = [np.zeros(0, dtype=np.int64)]
