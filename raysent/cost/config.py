@@ -214,11 +214,12 @@ class CostConfig(StrictModel):
         Raises:
             ConfigError: If the deadline is not after the start.
         """
+        deadline_s = None
+        if self.deadline is not None and start is not None:
+            deadline_s = parse_deadline(self.deadline, start=start)
         return Budget(
             limit_usd=self.budget_usd,
-            deadline_s=None
-            if self.deadline is None or start is None
-            else parse_deadline(self.deadline, start=start),
+            deadline_s=deadline_s,
             max_hourly_usd=self.max_hourly_usd,
             reserve=self.reserve,
             window_s=self.window_s,

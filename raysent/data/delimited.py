@@ -365,13 +365,13 @@ def _plain_names(row: Sequence[str]) -> list[str]:
     return sorted(as_read(cell).strip('"') for cell in row)
 
 
-def _of_other_width(form: _Form, num_rows: int, width: int, given: int) -> DataError:
+def _of_other_width(form: _Form, num_rows: int, width: int, row_width: int) -> DataError:
     kind = "header" if form.has_header else "first row"
     cure = f"put values with {form.separator!r} in double quotes"
     if width == 1 and form.has_header:
         cure += ", or remove the first line if it is a title"
     return DataError(
-        f"{form.name}: row {num_rows - form.has_header}: must have {width} values, as the {kind}; given {given}; "
+        f"{form.name}: row {num_rows - form.has_header}: must have {width} values, as the {kind}; given {row_width}; "
         f"{cure}"
     )
 

@@ -198,11 +198,13 @@ def encode_corpus(  # noqa: PLR0913 - the options of the command
     if deadline is not None:
         limit_s = parse_deadline(deadline, start=datetime.datetime.now(datetime.UTC))
     name = _name_of(model)
-    encoder = load(name) if isinstance(model, str | Path) else model
+    if isinstance(model, str | Path):
+        encoder = load(name)
+    else:
+        encoder = model
     encoding.check(encoder, name)
     if not isinstance(encoding.prompt_name, str | None):
-        arguments = encoder._with_prompt(tuple(encoding.prompt_name), (), {})
-        prompt_name = arguments.get("prompt_name") or list(arguments.get("reads_as", ()))
+        prompt_name = encoder.prompt_for(tuple(encoding.prompt_name))
         encoding = replace(encoding, prompt_name=prompt_name)
     check_size("workers", 1 if workers is None else workers)
     folder = VectorFolder(output if is_remote(output) else Path(output).absolute())
@@ -443,7 +445,9 @@ def _name_of(model: str | Path | SentenceEncoder) -> str:
             )
         return model.source
     name = with_scheme(str(model))
-    return name if is_scheme_name(name) else str(open_folder(model))
+    if is_scheme_name(name):
+        return name
+    return str(open_folder(model))
 
 
 def _find_files(
@@ -478,8 +482,10 @@ def _find_files(
                     f"input {path}: {source.path} and {files[name].source.path} would both become {name}; "
                     "encode them into different folders"
                 )
-            # A link may come to name another version of the file, so it is not followed.
-            origin = source.path if is_remote(source.path) else os.path.abspath(source.path)  # noqa: PTH100
+            origin = source.path
+            if not is_remote(origin):
+                # A link may come to name another version of the file, so it is not followed.
+                origin = os.path.abspath(origin)  # noqa: PTH100
             files[name] = _File(source, name, source.version(), origin, column, splits_sentences)
     # A Parquet file inside the folder is its own where it is named after a text, encoded now or before.
     vector_names = set()

@@ -397,6 +397,30 @@ class SentenceEncoder(ABC):
                 "infinity; restore the model or train it again"
             )
 
+    def prompt_for(self, names: Sequence[str]) -> str | list[str]:
+        """Return the `prompt_name` of `encode` for the first of several prompts that the model has.
+
+        Args:
+            names: Names of prompts, the best one first, such as those of ``encode_document``.
+
+        Returns:
+            A name; an empty list where the model has none of them; all names where each of several encoders looks for
+            its own.
+        """
+        options = self._with_prompt(tuple(names), (), {})
+        name: str | None = options.get("prompt_name")
+        if name:
+            return name
+        return list(options.get("reads_as", ()))
+
+    def prompt_text(self, name: str | None = None) -> str:
+        """Return what a prompt of the model puts before a text; by default that which stands before every text.
+
+        Raises:
+            ConfigError: If the model has no prompt of this name.
+        """
+        return self._prompt(name, None)
+
     def _prompt(self, name: str | None, prompt: str | None) -> str:
         name = self.default_prompt_name if name is None else name
         if prompt is not None or name is None:

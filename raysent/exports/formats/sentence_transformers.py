@@ -219,11 +219,11 @@ def _write_standard(model: SentenceModel, folder: Path) -> None:
 
 def _prompts(model: SentenceModel) -> dict[str, str]:
     """Return what the model puts before queries and documents, by the names of sentence-transformers."""
-    tasks = {"query": ("query",), "document": DOCUMENT_PROMPTS}
-    prompt_names = {
-        task: model._with_prompt(names, (), {}).get("prompt_name") for task, names in tasks.items()
-    }
-    return {task: model._prompt(name, None) for task, name in prompt_names.items()}
+    texts = {}
+    for task, names in {"query": ("query",), "document": DOCUMENT_PROMPTS}.items():
+        name = model.prompt_for(names)
+        texts[task] = model.prompt_text(name if isinstance(name, str) else None)
+    return texts
 
 
 def _about(model: SentenceModel) -> dict[str, Any]:
@@ -237,7 +237,7 @@ def _about(model: SentenceModel) -> dict[str, Any]:
     return {
         **record.model_dump(mode="json"),
         "config": _described(record.config.model_dump(mode="json")),
-        "prompt": model._prompt(None, None),
+        "prompt": model.prompt_text(),
         "prompts": _prompts(model),
         "unknown_id": model.vocabulary.unknown_id,
         "has_padding": model.vocabulary.has_padding,
