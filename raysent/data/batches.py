@@ -77,7 +77,7 @@ class _Stream(ABC, Generic[Own]):
         """Return the rows of a step over all workers, int64 [batch]."""
 
     @abstractmethod
-    def _at(self, rows: np.ndarray, own: slice) -> Own:
+    def _at(self, rows: np.ndarray, worker_rows: slice) -> Own:
         """Return the batch of a worker's own rows among some rows."""
 
     def size(self, step: int) -> int:
@@ -145,15 +145,17 @@ class BatchStream(_Stream[Batch]):
     def _rows(self, step: int) -> np.ndarray:
         return self._order.positions(step)
 
-    def _at(self, rows: np.ndarray, own: slice) -> Batch:
+    def _at(self, rows: np.ndarray, worker_rows: slice) -> Batch:
         split = self._split
-        candidates = rows if self._gathers else rows[own]
+        candidates = rows if self._gathers else rows[worker_rows]
         batch = Batch(
-            self._sentences(rows[own]), split.first + candidates, split.documents_at(candidates)
+            self._sentences(rows[worker_rows]),
+            split.first + candidates,
+            split.documents_at(candidates),
         )
         if not self._gathers:
             return batch
-        return replace(batch, rows=own, texts=number_texts(self._sentences(rows)))
+        return replace(batch, rows=worker_rows, texts=number_texts(self._sentences(rows)))
 
     def _sentences(self, positions: np.ndarray) -> Sentences:
         if not isinstance(self._order, _Contiguous):
@@ -407,9 +409,9 @@ class TripletStream(_Stream[Triplets]):
         # Cache the order of the whole split for the current epoch and the next one.
         self._order = lru_cache(maxsize=2)(self._make_order)
 
-    def _at(self, rows: np.ndarray, own: slice) -> Triplets:
+    def _at(self, rows: np.ndarray, worker_rows: slice) -> Triplets:
         split = self._split
-        rows = rows[own]
+        rows = rows[worker_rows]
         before = split.sentences_at(rows - 1)
         after = split.sentences_at(rows + 1)
         return Triplets(split.sentences_at(rows), before, after, positions=split.first + rows)
@@ -518,11 +520,11 @@ class PairStream(_Stream[Pairs]):
         epoch, index = divmod(step, self.num_batches)
         return self._order(epoch)[index * self._batch_size : (index + 1) * self._batch_size]
 
-    def _at(self, rows: np.ndarray, own: slice) -> Pairs:
-        pairs = self._pairs.select(rows[own])
+    def _at(self, rows: np.ndarray, worker_rows: slice) -> Pairs:
+        pairs = self._pairs.select(rows[worker_rows])
         if not self._gathers:
             return pairs
-        return replace(pairs, rows=own, texts=number_texts(*self._pairs.select(rows).parts))
+        return replace(pairs, rows=worker_rows, texts=number_texts(*self._pairs.select(rows).parts))
 
     def _make_order(self, epoch: int) -> np.ndarray:
         return np.random.default_rng((self._seed, epoch)).permutation(len(self._pairs))
@@ -622,10 +624,10 @@ class LabelStream(_Stream[LabelBatch]):
             self._classes[class_index]
         )
 
-    def _at(self, rows: np.ndarray, own: slice) -> LabelBatch:
-        candidates = rows if self._gathers else rows[own]
+    def _at(self, rows: np.ndarray, worker_rows: slice) -> LabelBatch:
+        candidates = rows if self._gathers else rows[worker_rows]
         batch = LabelBatch(
-            select_rows(self._sentences, rows[own]),
+            select_rows(self._sentences, rows[worker_rows]),
             candidates,
             np.zeros_like(candidates),
             self._labels[candidates],
@@ -633,7 +635,9 @@ class LabelStream(_Stream[LabelBatch]):
         )
         if not self._gathers:
             return batch
-        return replace(batch, rows=own, texts=number_texts(select_rows(self._sentences, rows)))
+        return replace(
+            batch, rows=worker_rows, texts=number_texts(select_rows(self._sentences, rows))
+        )
 
 
 @dataclass(frozen=True)

@@ -217,19 +217,19 @@ class _DocumentOrder:
         self._current: Any = None
         self._seen: set[Any] = set()
 
-    def begins(self, value: Any, place: str) -> bool:
+    def begins(self, value: Any, row_name: str) -> bool:
         """Return whether a row begins a document; refuse a missing value, and a document that has ended before."""
         if self._current is not None and value == self._current:
             return False
         if value is None or value == "" or (isinstance(value, float) and math.isnan(value)):
-            raise DataError(f"{place}: '{self._field}' must identify a document; given nothing")
+            raise DataError(f"{row_name}: '{self._field}' must identify a document; given nothing")
         if not isinstance(value, (str, int, float)):
             raise DataError(
-                f"{place}: '{self._field}' must be text or a number; given {type(value).__name__}"
+                f"{row_name}: '{self._field}' must be text or a number; given {type(value).__name__}"
             )
         if value in self._seen:
             raise DataError(
-                f"{place}: rows of one document must follow one another; '{value}' was before; "
+                f"{row_name}: rows of one document must follow one another; '{value}' was before; "
                 f"sort the rows by '{self._field}'"
             )
         self._seen.add(value)
