@@ -27,6 +27,7 @@ PAGES = [
     "docs/howto/own_labels.md",
     "docs/howto/learn.md",
     "docs/howto/own_text.md",
+    "docs/howto/kinds.md",
     "docs/howto/settings_that_fit.md",
     "docs/howto/train_on.md",
     "docs/howto/distill.md",
