@@ -566,9 +566,9 @@ def _machines_are_closed(values: dict[str, Any]) -> Iterator[Fault]:
                 (*path, "SecurityGroupIds"),
                 "must be ['{{ security_group }}']; Ray's default allows the whole internet",
             )
-        profile = (
-            "{{ head_profile }}" if name == values["head_node_type"] else "{{ worker_profile }}"
-        )
+        profile = "{{ worker_profile }}"
+        if name == values["head_node_type"]:
+            profile = "{{ head_profile }}"
         if node_config.get("IamInstanceProfile") != {"Name": profile}:
             yield (
                 (*path, "IamInstanceProfile"),

@@ -273,7 +273,10 @@ def remote_of(name: str | Path) -> str:
     Raises:
         ConfigError: If the run is on this machine only.
     """
-    address = S3 + "/".join(split_address(name)) if is_remote(name) else address_of(Path(name))
+    if is_remote(name):
+        address = S3 + "/".join(split_address(name))
+    else:
+        address = address_of(Path(name))
     if (Path(address) / REMOTE_FILE).is_file():
         return str(read_json(Path(address) / REMOTE_FILE)["remote"])
     if is_remote(address) or (Path(address) / JOB_FILE).is_file():

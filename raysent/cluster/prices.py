@@ -177,7 +177,10 @@ def price_space(
         RaysentError: If the space is invalid, or a machine has no known price.
     """
     written = read_yaml(path).values.get("cost")
-    names = {f"cost.{name}" for name in written} if isinstance(written, dict) else set()
+    if isinstance(written, dict):
+        names = {f"cost.{name}" for name in written}
+    else:
+        names = set()
     if (names | {override.name for override in overrides}) & set(_PRICE_NAMES):
         return read_space(path, overrides=overrides), []
     # On demand; spot prices are requested while the sweep runs.

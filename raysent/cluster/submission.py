@@ -241,7 +241,9 @@ class SweepJob:
             self.is_running = self.was_submitted = True
         failure = jobs.failure_to_start(self.name)
         # A sweep that stored its end has run, however short that was.
-        return None if failure is not None and _has_ended(self.remote) else failure
+        if failure is not None and _has_ended(self.remote):
+            return None
+        return failure
 
     def how_to_continue(self) -> str:
         """Return the commands that show and stop the sweep."""

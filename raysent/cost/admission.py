@@ -355,6 +355,8 @@ class Admission:
         texts = []
         for name, reason in reasons.items():
             counts = self._counts[name]
-            age = f", {now_s - counts.refused_s:.0f} s ago" if counts.is_skipped(now_s) else ""
+            age = ""
+            if counts.is_skipped(now_s):
+                age = f", {now_s - counts.refused_s:.0f} s ago"
             texts.append(f"{name}: {reason}{age}")
         return "; ".join(texts)

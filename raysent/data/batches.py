@@ -604,7 +604,8 @@ class LabelStream(_Stream[LabelBatch]):
         """Return the logarithm of each class's part of a batch over its part of all rows; 0 for one that is in none."""
         ratios = np.zeros(int(self._labels.max()) + 1, dtype=np.float32)
         for rows, count in zip(self._classes, self._counts, strict=True):
-            in_batches, of_rows = count / sum(self._counts), len(rows) / len(self._labels)
+            in_batches = count / sum(self._counts)
+            of_rows = len(rows) / len(self._labels)
             ratios[self._labels[rows[0]]] = np.log(in_batches / of_rows)
         return ratios
 

@@ -576,7 +576,10 @@ def _open_splits(folder: Path) -> dict[str, TableBlocks]:
             f"{name}: must be a {', '.join(TABLE_SUFFIXES)} file or a folder that datasets saved; "
             "save it as .csv, or with save_to_disk"
         )
-    splits = split_names(str(folder)) if (folder / SPLITS_FILE).is_file() else [""]
+    if (folder / SPLITS_FILE).is_file():
+        splits = split_names(str(folder))
+    else:
+        splits = [""]
     return {
         split: _open_dataset(str(folder / split), address_of(folder / split)) for split in splits
     }

@@ -177,7 +177,9 @@ def complete_lines(texts: Iterable[str], *, splits_lines: bool = False) -> Itera
             unfinished = [text[cut:]]
             continue
         # Only what follows a line feed can have a blank here.
-        blank = unfinished[0].rfind(" ") + 1 if splits_lines and unfinished else 0
+        blank = 0
+        if splits_lines and unfinished:
+            blank = unfinished[0].rfind(" ") + 1
         if blank:
             yield unfinished[0][:blank]
             unfinished[0] = unfinished[0][blank:]

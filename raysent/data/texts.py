@@ -108,7 +108,9 @@ def open_texts(
             )
         return TextBlocks(iter(()), column or "")
     is_only = not has_header and column is None and len(table.names) == 1
-    otherwise = " or, if the first line is a row, set header=false" if table.has_header else ""
+    otherwise = ""
+    if table.has_header:
+        otherwise = " or, if the first line is a row, set header=false"
     if is_only:
         name = table.names[0]
     else:

@@ -51,7 +51,10 @@ def model_card(
         license: What `check_license` accepts; None for that of the model that training started from, if it is known.
     """
     usage_of = getattr(target, "usage_of", None)
-    usage = target.USAGE if usage_of is None else str(usage_of(models))
+    if usage_of is None:
+        usage = target.USAGE
+    else:
+        usage = str(usage_of(models))
     if not license:
         # The licence of what training started from may be passed on where it is a single one.
         licenses = {backbone.license for backbone in _backbones(models)}
@@ -88,7 +91,10 @@ def _backbones(models: Sequence[SentenceModel]) -> list[Backbone]:
 
 
 def _started_from(backbone: Backbone) -> str:
-    name = backbone.path if backbone.revision else Path(str(backbone.path)).name
+    if backbone.revision:
+        name = backbone.path
+    else:
+        name = Path(str(backbone.path)).name
     phrases = [f"Started from `{name}`"]
     if backbone.revision:
         phrases.append(f"revision {backbone.revision}")
@@ -217,7 +223,9 @@ def _ensemble_rows(ensemble: Ensemble) -> list[tuple[str, ...]]:
 
 
 def _interval(interval: tuple[float, float] | None) -> str:
-    return "" if interval is None else f"{interval[0]:.1f} to {interval[1]:.1f}"
+    if interval is None:
+        return ""
+    return f"{interval[0]:.1f} to {interval[1]:.1f}"
 
 
 def _limits(models: Sequence[SentenceModel], target: Format) -> str:
@@ -226,7 +234,9 @@ def _limits(models: Sequence[SentenceModel], target: Format) -> str:
         case = "lower case"
     words = ", ".join(f"{len(model.vocabulary):,}" for model in models)
     lengths = ", ".join(str(model.max_length) for model in models)
-    zeros = ", but text without any word one of zeros" if "" in target.DIFFERS_ON else ""
+    zeros = ""
+    if "" in target.DIFFERS_ON:
+        zeros = ", but text without any word one of zeros"
     lines = [
         f"- Words outside the vocabulary ({words} words, {case}) are unknown; text without a known word has the "
         f"vector of one unknown word{zeros}.",

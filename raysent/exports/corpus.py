@@ -317,7 +317,9 @@ def _choose_device(encoder: SentenceEncoder, folder: VectorFolder, address: str 
         raise ConfigError(f"{reason}{machines} has no GPU; name another folder or other machines")
     if device:
         return device
-    return "cuda" if has_any and isinstance(encoder, SentenceModel) else "cpu"
+    if has_any and isinstance(encoder, SentenceModel):
+        return "cuda"
+    return "cpu"
 
 
 def _encode_here(

@@ -92,7 +92,9 @@ class Check:
 
     def __str__(self) -> str:
         """Return one line for people."""
-        measure = "share of bits that differ" if self.is_code else "largest difference"
+        measure = "largest difference"
+        if self.is_code:
+            measure = "share of bits that differ"
         ids = ""
         if self.num_other_ids:
             ids = f", {self.num_other_ids} with other ids"

@@ -501,8 +501,13 @@ class Member(nn.Module):
             config["postprocessing"], dims, normalizes=about["normalizes"]
         )
         method = config["code"] and config["code"]["type"]
-        self.code = Code(method, self.postprocessing.dim, about["num_bits"]) if method else None
-        self.dim = self.postprocessing.dim if self.code is None else self.code.dim
+        self.code = None
+        if method:
+            self.code = Code(method, self.postprocessing.dim, about["num_bits"])
+        if self.code is None:
+            self.dim = self.postprocessing.dim
+        else:
+            self.dim = self.code.dim
         # Parameters that several parts read are in the file once.
         for name, source in about["shared"].items():
             parent, _, attribute = name.rpartition(".")
@@ -519,7 +524,9 @@ class Member(nn.Module):
     @property
     def towers(self) -> list[Any]:
         """The encoders: f, or f and g."""
-        return [self.f, self.g] if self.about["num_towers"] == 2 else [self.f]
+        if self.about["num_towers"] == 2:
+            return [self.f, self.g]
+        return [self.f]
 
     def forward(self, batch: Batch) -> Tensor:
         """Return the vectors [batch, dim]."""

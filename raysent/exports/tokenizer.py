@@ -53,7 +53,10 @@ def finished_ids(
     rows = exported_ids(build_tokenizer(vocabulary, max_length=max_length), texts)
     if not vocabulary.has_padding:
         return [row or [vocabulary.unknown_id] for row in rows]
-    return [row[:max_length] if any(word != UNK_ID for word in row) else [UNK_ID] for row in rows]
+    # A word may be known after the cut, so a row is looked through before it is truncated.
+    has_known_word = [any(word != UNK_ID for word in row) for row in rows]
+    pairs = zip(rows, has_known_word, strict=True)
+    return [row[:max_length] if is_known else [UNK_ID] for row, is_known in pairs]
 
 
 def numbered(name: str, number: int) -> str:

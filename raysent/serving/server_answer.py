@@ -34,7 +34,10 @@ _NUMBERS_A_TURN = 16_384
 
 def error_answer(status: int, message: str, headers: Mapping[str, str] | None = None) -> Response:
     """Return an error in OpenAI's form."""
-    text = message if len(message) <= _MAX_MESSAGE else f"{message[:_MAX_MESSAGE]}…"
+    if len(message) <= _MAX_MESSAGE:
+        text = message
+    else:
+        text = f"{message[:_MAX_MESSAGE]}…"
     error = {
         "message": text.encode(errors="backslashreplace").decode(),
         "type": _ERROR_TYPES.get(status, "invalid_request_error"),

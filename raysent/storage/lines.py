@@ -165,7 +165,9 @@ class NewLines:
         return lines
 
     def _new_objects(self) -> Iterator[bytes]:
-        after = "" if self._num_lines == 0 else line_object(self._name, self._num_lines - 1)
+        after = ""
+        if self._num_lines != 0:
+            after = line_object(self._name, self._num_lines - 1)
         objects = list_s3(f"{self._name}/", kind=ArtifactError, after=after)
         for number, line_file in enumerate(objects, start=self._num_lines):
             if line_file.address != line_object(self._name, number):

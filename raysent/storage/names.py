@@ -98,7 +98,10 @@ def path_below(folder: Path, name: str) -> Path:
 
 def shown_name(name: str) -> str:
     """Return a name for a message: short, in quotation marks, with escapes for what is not printed."""
-    short = name if len(name) <= _SHOWN_CHARACTERS else f"{name[: _SHOWN_CHARACTERS - 1]}…"
+    if len(name) <= _SHOWN_CHARACTERS:
+        short = name
+    else:
+        short = f"{name[: _SHOWN_CHARACTERS - 1]}…"
     return repr(short)
 
 

@@ -455,7 +455,9 @@ def _parts(sources: Sequence[Source], reading: dict[str, Any]) -> Iterator[Passa
 
 
 def _size(part: Passage | Source) -> int:
-    return part.num_bytes if isinstance(part, Source) else len(part.text)
+    if isinstance(part, Source):
+        return part.num_bytes
+    return len(part.text)
 
 
 def _layout(first: list[str], format: str, language: TextLanguage) -> Layout:
@@ -534,7 +536,10 @@ def _read_sentence_lines(passage: Passage) -> Iterator[Piece]:
 
 
 def _read_markup(passage: Passage) -> Iterator[Piece]:
-    read = markdown_paragraphs if passage.kind == "markdown" else html_paragraphs
+    if passage.kind == "markdown":
+        read = markdown_paragraphs
+    else:
+        read = html_paragraphs
     yield Piece(
         passage.language.split(PARAGRAPH_BREAK.join(read(passage.text))), passage.ends_document
     )
@@ -575,11 +580,10 @@ def _json_sentences(
         return [sentence for sentence in readers[name](value[name]) if sentence]
     except (AttributeError, TypeError):
         expected = "text" if name == text_field else "a list of texts"
-        field_names = repr(value[name])
-        short_text = (
-            field_names if len(field_names) <= _MAX_SHOWN else f"{field_names[:_MAX_SHOWN]}…"
-        )
-        raise DataError(f"{where}: '{name}' must be {expected}; given {short_text}") from None
+        written = repr(value[name])
+        if len(written) > _MAX_SHOWN:
+            written = f"{written[:_MAX_SHOWN]}…"
+        raise DataError(f"{where}: '{name}' must be {expected}; given {written}") from None
 
 
 def _paragraph_sentences(paragraph: Any, language: TextLanguage) -> list[str]:

@@ -89,7 +89,10 @@ def prepare(
         ArtifactError: If the cache cannot be written.
     """
     own_words = None if isinstance(words, SubwordVocabulary) else words
-    unicode_form = vocabulary.unicode_form if own_words is None else own_words.unicode_form
+    if own_words is None:
+        unicode_form = vocabulary.unicode_form
+    else:
+        unicode_form = own_words.unicode_form
     text = _Text(config, progress, unicode_form)
     settings = config.model_dump(
         include={"across_documents", "validation_fraction", "max_length", "seed"}
@@ -102,7 +105,10 @@ def prepare(
         # The corpus that was prepared for the model is used again.
         words = None
         vocabulary = vocabulary.model_copy(update={"type": "words"})
-    vocabulary_key = vocabulary.key_values if words is None else words.key_values
+    if words is None:
+        vocabulary_key = vocabulary.key_values
+    else:
+        vocabulary_key = words.key_values
     key = storage.content_key(FORMAT_VERSION, text.key, vocabulary_key, settings)
 
     def build_corpus(folder: Path) -> dict[str, Any]:

@@ -99,7 +99,9 @@ class CorpusConfig(StrictModel):
     @property
     def name(self) -> str:
         """The paths, for messages."""
-        return self.path if isinstance(self.path, str) else ", ".join(self.path)
+        if isinstance(self.path, str):
+            return self.path
+        return ", ".join(self.path)
 
 
 @dataclass(frozen=True)
@@ -145,7 +147,9 @@ class Source:
         for file in self._files():
             with reading_errors(file), Path(file).open("rb") as stream:
                 digests.append(hashlib.file_digest(stream, "sha256").hexdigest())
-        return digests[0] if not self.is_dataset else storage.content_key(digests)
+        if not self.is_dataset:
+            return digests[0]
+        return storage.content_key(digests)
 
     def version(self) -> str:
         """Return what changes when the file is changed: its ETag in a bucket, else its size and time of change.
@@ -174,7 +178,9 @@ class Source:
         """
         if self.etag:
             size = self.etag.rpartition("-")[2]
-            return 0 if self.is_dataset or not size.isdigit() else int(size)
+            if self.is_dataset or not size.isdigit():
+                return 0
+            return int(size)
         return int(self.version().partition("-")[0])
 
     def blocks(self, *, keeps_lines: bool = False) -> Iterator[list[str]]:

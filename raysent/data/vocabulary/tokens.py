@@ -333,12 +333,11 @@ def _compiled_tokens(chunks: Sequence[str]) -> tuple[list[str], np.ndarray]:
     other_text = "".join(lines[chunk] + "\n" for chunk in other_chunks.tolist())
     matched = _matched_tokens(other_text)
     merged: list[str] = []
-    for place, start, end, row in zip(
-        other_chunks.tolist(), [0, *ends], ends, matched, strict=False
-    ):
+    starts = [0, *ends]
+    for chunk, start, end, row in zip(other_chunks.tolist(), starts, ends, matched, strict=False):
         merged += tokens[start:end]
         merged += row
-        counts[place] = len(row)
+        counts[chunk] = len(row)
     return merged + tokens[ends[-1] :], counts
 
 

@@ -108,7 +108,9 @@ def _streamed(path: Path, wanted: frozenset[str] | None, unicode_form: UnicodeFo
                 )
             vectors.setdefault(word, vector)
     if not vectors:
-        missing = "vectors of the requested words" if wanted is not None else "vectors"
+        missing = "vectors"
+        if wanted is not None:
+            missing = "vectors of the requested words"
         raise DataError(f"{path}: must hold {missing}; given none; check case and format")
     return WordVectors(list(vectors), np.stack(list(vectors.values())))
 
@@ -222,7 +224,9 @@ def _header(fields: bytes) -> tuple[int, int] | None:
 
 
 def _ragged(where: str, line: bytes, dim: int) -> NoReturn:
-    hint = "" if line.endswith(b"\n") else "; the file ends here: is it truncated?"
+    hint = "; the file ends here: is it truncated?"
+    if line.endswith(b"\n"):
+        hint = ""
     num_numbers = max(len(line.split()) - 1, 0)
     raise DataError(
         f"{where}: must be a word and {max(dim, 1)} numbers; given {num_numbers} numbers{hint}"

@@ -99,7 +99,9 @@ def _check_own(part: Any) -> None:
 
 def usage_of(models: Sequence[SentenceModel]) -> str:
     """Return the lines of Python that read the folder."""
-    return STANDARD_USAGE if is_standard(models) else USAGE
+    if is_standard(models):
+        return STANDARD_USAGE
+    return USAGE
 
 
 def write(models: Sequence[SentenceModel], folder: Path) -> None:
@@ -167,7 +169,10 @@ def _described(config: Any) -> Any:
     if config.get("type") != "pretrained":
         return {name: _described(value) for name, value in config.items()}
     about = pretrained.Config.model_validate(config).about
-    name = str(about.path) if about.revision else Path(config["path"]).name
+    if about.revision:
+        name = str(about.path)
+    else:
+        name = Path(config["path"]).name
     return {
         "type": "pretrained",
         "path": name,

@@ -322,10 +322,10 @@ class Encoder(Tower):
         num_tokens = packed.num_tokens
         states = []
         rows = []
-        for group_states, places, mask in self._states(packed, projected):
+        for group_states, token_indices, mask in self._states(packed, projected):
             states.append(group_states.flatten(0, 1))
             # Padding goes to a last row, which is left out: selecting by the mask would wait for a GPU.
-            rows.append(torch.where(mask.bool(), places, num_tokens).flatten())
+            rows.append(torch.where(mask.bool(), token_indices, num_tokens).flatten())
         values = torch.cat(states)
         rows_and_spare = values.new_zeros(num_tokens + 1, values.shape[1])
         return rows_and_spare.index_copy(0, torch.cat(rows), values)[:num_tokens]
@@ -371,20 +371,22 @@ class Encoder(Tower):
         of_gpu = _GPU_BFLOAT16_COST if torch.is_autocast_enabled("cuda") else _GPU_COST
         is_large = is_gpu(device) and not self.has_small_groups
         cost = of_gpu // self._about.hidden_size**2 if is_large else _CPU_COST
-        for places, _, mask, is_full in _laid_out(packed, cost):
-            words = packed.sentence_tokens.index_select(0, places.flatten())
+        for token_indices, _, mask, is_full in _laid_out(packed, cost):
+            words = packed.sentence_tokens.index_select(0, token_indices.flatten())
             attention_mask = None
             if not is_full:
                 attention_mask = mask
-            states = self._read_words(projected, words, places.shape, attention_mask=attention_mask)
-            yield states, places, mask
+            states = self._read_words(
+                projected, words, token_indices.shape, attention_mask=attention_mask
+            )
+            yield states, token_indices, mask
 
     def _states_side_by_side(
         self, packed: Packed, projected: Tensor, first: int
     ) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
         """Yield the states of groups without padding, which stand in one row; attention alone keeps sentences apart."""
-        places, positions, masks, _ = zip(*_laid_out(packed, 0), strict=True)
-        row = torch.cat([part.flatten() for part in places])[None]
+        token_indices, positions, masks, _ = zip(*_laid_out(packed, 0), strict=True)
+        row = torch.cat([part.flatten() for part in token_indices])[None]
         steps = torch.cat([part.flatten() for part in positions])[None]
         words = packed.sentence_tokens.index_select(0, row.flatten())
         states = self._read_words(
@@ -393,10 +395,10 @@ class Encoder(Tower):
             row.shape,
             attention_mask=row.new_zeros(1, 1, 1, 1),  # no mask is made of this form
             position_ids=steps + first,
-            groups=[tuple(part.shape) for part in places],
+            groups=[tuple(part.shape) for part in token_indices],
         )[0]
-        parts = torch.split(states, [part_places.numel() for part_places in places])
-        for part, part_places, mask in zip(parts, places, masks, strict=True):
+        parts = torch.split(states, [part_places.numel() for part_places in token_indices])
+        for part, part_places, mask in zip(parts, token_indices, masks, strict=True):
             yield part.view(*part_places.shape, -1), part_places, mask
 
     def _states_of_row(
@@ -409,7 +411,7 @@ class Encoder(Tower):
         positions = np.arange(num_tokens) - np.repeat(order.of_sentence, order.lengths)
         arrays = {"positions": positions, "starts": np.append(order.of_sentence, num_tokens)}
         tensors = to_device_together(arrays, device)
-        [(places, _, mask, _)] = _laid_out(packed, num_tokens * int(order.lengths.max()))
+        [(token_indices, _, mask, _)] = _laid_out(packed, num_tokens * int(order.lengths.max()))
         row_states = self._read_words(
             projected,
             packed.sentence_tokens,
@@ -418,8 +420,8 @@ class Encoder(Tower):
             position_ids=tensors["positions"][None] + first,
             row=Row(tensors["starts"].int(), int(order.lengths.max())),
         )[0]
-        states = row_states.index_select(0, places.flatten()).view(*places.shape, -1)
-        return states, places, mask
+        states = row_states.index_select(0, token_indices.flatten()).view(*token_indices.shape, -1)
+        return states, token_indices, mask
 
     def compile_layers(self, *, backend: str = "inductor") -> None:
         """Compile the transformer, once for all numbers of sentences and words."""

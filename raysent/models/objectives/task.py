@@ -73,6 +73,9 @@ class Objective(BaseObjective):
         """Return the mean over the texts, in nats."""
         del generator
         logits = self.layer(read(batch.sentences)[0]).float()
-        labels, more = (to_device(one, logits.device) for one in (batch.labels, batch.more_often))
-        seen = logits + functional.pad(more, (0, logits.shape[1] - len(more)))
-        return functional.cross_entropy(seen, labels, label_smoothing=self._label_smoothing)
+        labels = to_device(batch.labels, logits.device)
+        more_often = to_device(batch.more_often, logits.device)
+        # Classes are drawn more or less often than they occur, so that the layer itself learns how often they do.
+        missing = logits.shape[1] - len(more_often)
+        drawn_logits = logits + functional.pad(more_often, (0, missing))
+        return functional.cross_entropy(drawn_logits, labels, label_smoothing=self._label_smoothing)
