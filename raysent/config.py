@@ -128,6 +128,19 @@ class Document:
         """Return whether a value stands at the top."""
         return name in self.values
 
+    def get(self, *path: str, default: Any = None) -> Any:
+        """Return the value of a key path, or the default where nothing stands there."""
+        value: Any = self.values
+        for key in path:
+            if not isinstance(value, Mapping) or key not in value:
+                return default
+            value = value[key]
+        return value
+
+    def copied(self) -> dict[str, Any]:
+        """Return a copy of the values, which may be changed."""
+        return copy.deepcopy(self.values)
+
     def with_values(self, **values: Any) -> Document:
         """Return the document with other values at the top."""
         return replace(self, values={**self.values, **values})
@@ -138,7 +151,7 @@ class Document:
         Raises:
             ConfigError: With the option, if a name reaches inside a single value.
         """
-        values, options = copy.deepcopy(self.values), dict(self.options)
+        values, options = self.copied(), dict(self.options)
         for override in overrides:
             try:
                 set_dotted(values, override.name, override.value)
@@ -341,7 +354,7 @@ def parse_override(text: str) -> tuple[str, Any]:
         raise ConfigError(
             f"--set {text}: the value is not valid YAML: {reason}; quote it"
         ) from None
-    return name, document.values["value"]
+    return name, document.get("value")
 
 
 def set_dotted(values: dict[str, Any], name: str, value: Any) -> None:
@@ -408,15 +421,16 @@ def validate(kind: type[Model], document: Document, *, at: KeyPath = ()) -> Mode
     Raises:
         ConfigError: With file, line, path and nearest fix of the first error.
     """
-    nul_path = _path_of_nul(document.values)
+    values = document.get()
+    nul_path = _path_of_nul(values)
     if nul_path is not None:
         raise document.error(
             (*at, *nul_path), "must hold no NUL character, which no file's name has"
         )
     try:
-        return kind.model_validate(document.values)
+        return kind.model_validate(values)
     except pydantic.ValidationError as error:
-        path, message = explain(error, document.values, kind)
+        path, message = explain(error, values, kind)
         raise document.error((*at, *path), message) from None
 
 

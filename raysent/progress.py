@@ -31,6 +31,7 @@ from rich.table import Table
 from raysent.redaction import without_secrets
 
 # Set by --verbose: Ray's own messages are printed.
+SECONDS_PER_HOUR = 3600.0
 VERBOSE_VARIABLE = "RAYSENT_VERBOSE"
 # Text that goes into a file or a pipe has no screen to fit.
 PIPE_WIDTH = 160

@@ -351,7 +351,7 @@ def test_scores_of_a_name_are_kept_for_all_runs(tmp_path, monkeypatch):
     monkeypatch.setenv("RAYSENT_CACHE", str(tmp_path / "cache"))
     task = OwnTask(frame(), name="own", folds=3)
     [first] = Evaluator(tmp_path / "one").evaluate(["tfidf"], [task])
-    monkeypatch.setattr("raysent.evaluation.evaluate.fit_lexical", None)
+    monkeypatch.setattr("raysent.evaluation.task_kinds.fit_lexical", None)
     [second] = Evaluator(tmp_path / "two").evaluate(["tfidf"], [task])
     assert second == first
     assert (tmp_path / "two/tfidf/own.npz").is_file()

@@ -1063,7 +1063,7 @@ def test_confirmed_sweep_goes_into_the_folder_that_was_shown(monkeypatch):
     """The plan's own folder, not one of a later second."""
     seen = {}
     monkeypatch.setattr("raysent.plan", lambda *_, **__: Mock(folder=Path("runs/shown")))
-    monkeypatch.setattr("raysent.sweep", lambda *_, **given: seen.update(given))
+    monkeypatch.setattr("raysent.sweep", lambda plan, **_: seen.update(plan=plan))
     monkeypatch.setattr("raysent.cli.sweep._print_plan", lambda _: None)
     monkeypatch.setattr("raysent.cli.sweep._print_sweep", lambda *_, **__: 0)
     monkeypatch.setattr("typer.confirm", lambda *_, **__: True)
@@ -1072,7 +1072,7 @@ def test_confirmed_sweep_goes_into_the_folder_that_was_shown(monkeypatch):
         sweep(
             space="everything", trials=None, time=None, budget=None, deadline=None, learn_from=None
         )
-    assert seen["run"] == Path("runs/shown")
+    assert seen["plan"].folder == Path("runs/shown")
 
 
 def test_doctor_of_a_table_says_what_a_sweep_would_read(raysent_, place):

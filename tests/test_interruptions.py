@@ -23,7 +23,7 @@ from tiny_run import tiny_run
 
 from benchmarks.simulation import replay
 from raysent.evaluation.records import read_record
-from raysent.pipeline.evaluation import ClusterMap, evaluate_models
+from raysent.pipeline.evaluation import ClusterMap, EvaluationOptions, evaluate_models
 from raysent.preemption import drain_node
 from raysent.sweeps import load_record, read_events, read_ledger
 from raysent.training.outcome import load_reports
@@ -167,12 +167,14 @@ def test_models_are_evaluated_on_all_nodes_also_if_one_is_killed(
     with ray_session(cluster.address), pytest.MonkeyPatch.context() as patched:
         mapped = ClusterMap(cluster.address, check=look)
         patched.setattr("raysent.pipeline.evaluation.map_jobs", lambda *_: mapped)
-        evaluate_models(models, tasks=[str(table)], output=there, baselines=False, progress=False)
+        options = EvaluationOptions([str(table)], output=there, baselines=False, progress=False)
+        evaluate_models(models, options)
     # A process of its own with one thread, as the nodes' are: threads and what was trained before change the last bits.
     script = (
-        "import sys; from pathlib import Path; from raysent.pipeline.evaluation import evaluate_models; "
+        "import sys; from pathlib import Path; from raysent.pipeline.evaluation import EvaluationOptions, evaluate_models; "
         "*models, table, output = sys.argv[1:]; "
-        "evaluate_models(models, tasks=[table], output=Path(output), baselines=False, progress=False)"
+        "options = EvaluationOptions([table], output=Path(output), baselines=False, progress=False); "
+        "evaluate_models(models, options)"
     )
     own = {
         "OMP_NUM_THREADS": "1",

@@ -26,7 +26,7 @@ from raysent.exports.corpus import encode_corpus
 from raysent.models.backbone import transformer_folder
 from raysent.models.derived import member_folders
 from raysent.pipeline.arguments import default_run_folder
-from raysent.pipeline.sweeps import _save_fusions
+from raysent.pipeline.finishing import save_fusions
 from raysent.storage import (
     MAX_NAME_BYTES,
     is_safe_name,
@@ -176,7 +176,7 @@ def test_no_task_makes_a_sweep_remove_its_folder(name: str, tmp_path: Path) -> N
     tasks = [_Named(name), _Named("other")]
     evaluator = Evaluator(tmp_path / "run" / "evaluation")
     with pytest.raises(RaysentError):
-        _save_fusions(tmp_path / "run", [], tasks, evaluator)
+        save_fusions(tmp_path / "run", [], tasks, evaluator)
     assert all(path.is_file() for path in kept)
 
 
@@ -188,7 +188,7 @@ def test_an_answer_leaves_the_folders_of_another_answer_alone(tmp_path: Path) ->
         (best / file).write_text("{}")
     for name in ("members", "evaluation"):
         with pytest.raises(RaysentError, match="at least one"):
-            _save_fusions(tmp_path, [], [_Named(name)], Evaluator(tmp_path / "evaluation"))
+            save_fusions(tmp_path, [], [_Named(name)], Evaluator(tmp_path / "evaluation"))
     assert (best / "members/a/model.json").is_file()
     assert (best / "evaluation/a/t.json").is_file()
 

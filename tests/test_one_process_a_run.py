@@ -47,7 +47,7 @@ def test_a_second_resume_is_refused_while_the_first_evaluates(folder, monkeypatc
         _refused(lambda: Lease(Path("finished")))
         return SweepEvaluation(None, Path("finished/report.html"), "", ())
 
-    monkeypatch.setattr(pipeline, "_evaluate_best", evaluate)
+    monkeypatch.setattr(pipeline, "evaluate_best", evaluate)
     _resume()
     _resume()
     assert calls == ["evaluated"] * 2
@@ -59,7 +59,7 @@ def test_the_run_is_free_after_an_evaluation_that_failed(folder, monkeypatch):
     def fail(*_: Any, **__: Any) -> None:
         raise RuntimeError
 
-    monkeypatch.setattr(pipeline, "_evaluate_best", fail)
+    monkeypatch.setattr(pipeline, "evaluate_best", fail)
     with pytest.raises(RuntimeError):
         _resume()
     Lease(Path("finished")).release()

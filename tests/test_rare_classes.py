@@ -192,7 +192,7 @@ def test_a_baseline_that_cannot_be_fitted_ends_no_ensemble(tmp_path, monkeypatch
     def refuse(*_: object, **__: object) -> None:
         raise DataError("own: tfidf needs words in the training texts; found none")
 
-    monkeypatch.setattr("raysent.evaluation.evaluate.fit_lexical", refuse)
+    monkeypatch.setattr("raysent.evaluation.task_kinds.fit_lexical", refuse)
     task = OwnTask(frame(["pos", "neg"] * 40), name="own")
     made = raysent.ensemble(
         ["hash:8", "hash:9"], tasks=[task], output=tmp_path / "made", progress=False

@@ -94,15 +94,15 @@ def evaluate(
 
     named, sizes = split_names(tasks), [] if labels is None else parse_sizes(labels)
     given = arguments_of(raysent.evaluate, overrides)
-    found = pipeline.evaluate_models(
-        models,
+    options = pipeline.EvaluationOptions(
         tasks=named,
-        mteb=None if mteb is None else [one for given in mteb for one in given.split(",") if one],
+        mteb=None if mteb is None else [name for text in mteb for name in text.split(",") if name],
         data=data,
         protocol=protocol,
         progress=not as_json,
         **given,
     )
+    found = pipeline.evaluate_models(models, options)
     scores, similarities, of_mteb = _by_kind(found)
     if not as_json:
         if tasks is None and data is not None and (absent := absent_tasks(data)):

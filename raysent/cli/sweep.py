@@ -103,7 +103,7 @@ def sweep(
         given["pretrained"] = split_names(pretrained)
     given |= arguments_of(raysent.sweep, overrides)
     given |= {"run": run, "address": address, "progress": not as_json}
-    checked: Any = space
+    started: dict[str, Any] = {"seed": seed or 0, "command": ["raysent", *sys.argv[1:]]}
     if dry_run or not (yes or as_json or not sys.stdin.isatty()):
         planned = raysent.plan(
             space, **{name: value for name, value in given.items() if name != "labels"}
@@ -111,14 +111,13 @@ def sweep(
         print_json(planned.values()) if as_json else _print_plan(planned)
         if dry_run:
             return
-        checked = planned.space
-        kept = ("address", "track", "progress", "data", "tasks", "labels")
-        given = {name: value for name, value in given.items() if name in kept} | {
-            "run": run or planned.folder
-        }
         typer.confirm("Start?", default=True, abort=True, err=True)
+        started |= {name: given[name] for name in ("track", "progress", "labels") if name in given}
+        swept: Any = planned
+    else:
+        swept, started = space, {**started, **given}
     with run_log():
-        ended = raysent.sweep(checked, seed=seed or 0, command=["raysent", *sys.argv[1:]], **given)
+        ended = raysent.sweep(swept, **started)
         code = _print_sweep(ended, as_json=as_json)
     raise typer.Exit(code)
 

@@ -264,7 +264,7 @@ def plan_resume_on_cluster(
     is_downloaded = (Path(run) / REMOTE_FILE).is_file()
     run_folder = Path(run) if is_downloaded else default_run_folder(Path(run).name)
     space = with_overrides(record.space, limits)
-    tasks = (record.evaluation or {}).get("tasks")
+    tasks = record.tasks.specs
     submission = _submission(
         machines, space, run_folder, remote, options, tasks=tasks, is_resumed=True
     )

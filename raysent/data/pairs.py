@@ -18,7 +18,7 @@ import pydantic
 
 from raysent.config import StrictModel
 from raysent.data.delimited import full_lines
-from raysent.data.languages import WITHOUT_BLANKS, main_language
+from raysent.data.languages import main_language
 from raysent.data.same_text import as_read
 from raysent.data.tables import (
     TableBlocks,
@@ -31,7 +31,6 @@ from raysent.data.tables import (
 from raysent.data.text_files import iterate_lines
 from raysent.data.unicode_form import OF_EARLIER, OF_NEW, UnicodeForm
 from raysent.data.vocabulary import (
-    MAX_UNKNOWN_SHARE,
     PAD_WORD,
     UNK_ID,
     UNK_WORD,
@@ -40,6 +39,7 @@ from raysent.data.vocabulary import (
     VocabularyConfig,
     VocabularyType,
     build_vocabulary,
+    choose_type,
     train_subwords,
 )
 from raysent.errors import DataError, did_you_mean
@@ -505,21 +505,20 @@ def vocabulary_type_of(
     columns: Sequence[list[str]], config: VocabularyConfig
 ) -> tuple[VocabularyType, str]:
     """Return the type of vocabulary that ``auto`` takes for columns of text, and why, in words."""
-    if config.type != "auto":
-        return config.type, "given"
-    language = main_language(columns[0][:_LANGUAGE_TEXTS])
-    if language in WITHOUT_BLANKS:
-        return "subwords", f"the text is in {language}, which writes no blanks between words"
-    held_out = [text for column in columns for text in column[::_HELD_OUT]]
-    train_columns = [
-        [text for position, text in enumerate(column) if position % _HELD_OUT] for column in columns
-    ]
-    ids = _words_of(train_columns, config).ids(held_out, max_length=_ANY_LENGTH).ids
-    share = float((ids == UNK_ID).mean())
-    reason = f"words would leave {share:.1%} of the tokens of held-out text unknown"
-    if share > MAX_UNKNOWN_SHARE:
-        return "subwords", reason
-    return "words", reason
+
+    def unknown_share() -> float:
+        held_out = [text for column in columns for text in column[::_HELD_OUT]]
+        others = [
+            [text for row, text in enumerate(column) if row % _HELD_OUT] for column in columns
+        ]
+        ids = _words_of(others, config).ids(held_out, max_length=_ANY_LENGTH).ids
+        return float((ids == UNK_ID).mean())
+
+    return choose_type(
+        config,
+        language=lambda: main_language(columns[0][:_LANGUAGE_TEXTS]),
+        unknown_share=unknown_share,
+    )
 
 
 def _words_of(columns: Sequence[list[str]], config: VocabularyConfig) -> Vocabulary:

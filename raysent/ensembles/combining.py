@@ -27,6 +27,7 @@ from raysent.evaluation.evaluate import Evaluator, MapJobs
 from raysent.evaluation.members import Member, Model, expand, model_folder, model_key, saved_path
 from raysent.evaluation.records import Record
 from raysent.evaluation.task import Task
+from raysent.evaluation.task_kinds import TaskRows
 from raysent.models import SentenceModel
 from raysent.parallel import Progress
 from raysent.progress import messages
@@ -61,6 +62,7 @@ def combine(  # noqa: PLR0913 - what to evaluate, and how to combine
     progress: Progress | None = None,
     map_jobs: MapJobs | None = None,
     lexical_s: float | None = None,
+    rows: TaskRows | None = None,
 ) -> EnsembleResult:
     """Make an ensemble of models, score it and save it.
 
@@ -78,6 +80,7 @@ def combine(  # noqa: PLR0913 - what to evaluate, and how to combine
         progress: Called with the progress of the evaluation.
         map_jobs: As for `Evaluator`.
         lexical_s: As for `Evaluator`.
+        rows: The rows of the tasks, where another evaluator has them.
 
     Raises:
         ConfigError: If the method, a task, `top` or the folder is invalid, or a model cannot be saved.
@@ -102,6 +105,7 @@ def combine(  # noqa: PLR0913 - what to evaluate, and how to combine
         divides=True,
         lexical_s=lexical_s,
         goes_on=True,
+        rows=rows,
     )
     records = evaluator.records(members, tasks)
     # The sort is stable: of equal members, the one given first comes first.

@@ -34,7 +34,7 @@ from raysent.errors import ArtifactError, ConfigError
 from raysent.evaluation.baselines import CHANCE, is_free, is_pretrained, worth_elsewhere
 from raysent.evaluation.bootstrap import BootstrapEstimate, Resamples
 from raysent.evaluation.division import divided
-from raysent.evaluation.evaluate import Load, MapJobs, has_learned, run_in_turn
+from raysent.evaluation.evaluate import MapJobs, run_in_turn
 from raysent.evaluation.members import Member
 from raysent.evaluation.probes.features import Encode, features_of
 from raysent.evaluation.probes.lexical import fit_classifier, full_probe, join_columns
@@ -43,6 +43,7 @@ from raysent.evaluation.probes.results import Probe, log_probabilities
 from raysent.evaluation.protocols.fast import STRENGTHS, stratified_ranks
 from raysent.evaluation.targets import Float64, Targets
 from raysent.evaluation.task import Metric, TaskData
+from raysent.evaluation.task_kinds import Load, has_learned
 from raysent.evaluation.units import folds_of_units
 from raysent.evaluation.vector_store import stored
 from raysent.models import load as load_model

@@ -25,11 +25,11 @@ from raysent.evaluation.bootstrap import BootstrapEstimate, Interval, mean_estim
 from raysent.evaluation.members import Member
 from raysent.evaluation.records import Costs, Record, costs_of
 from raysent.models.schemes import find_scheme, split_path
+from raysent.progress import SECONDS_PER_HOUR
 from raysent.storage import address_of, read_json, write_json
 from raysent.storage.layout import ENSEMBLE_FILE, FRONT_FILE
 
 KIND: Final = "raysent ensemble"
-_SECONDS_PER_HOUR = 3600.0
 STUDENT, MEMBER = "student", "member"
 
 
@@ -189,7 +189,7 @@ def member_cost(member: Member, records: Sequence[Record]) -> MemberCost:
         )
     else:
         known = costs_of(Path(member.path))
-    training_s = None if known.training_hours is None else known.training_hours * _SECONDS_PER_HOUR
+    training_s = None if known.training_hours is None else known.training_hours * SECONDS_PER_HOUR
     return MemberCost(encode_ms=encode_ms, num_bytes=known.num_bytes or 0, training_s=training_s)
 
 

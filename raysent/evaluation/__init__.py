@@ -6,6 +6,7 @@
 - `similarity`: correlation of a model's own similarity with human ratings
 - `nearest`, `retrieval`: exact search, and how well a model ranks passages for queries
 - `members`: the models that a user names, and what they cost
+- `task_kinds`: what the kind of a task decides; `task_set`: the tasks of a sweep
 - `evaluate`: models x tasks -> scores, as jobs
 - `records`: what an evaluation finds, and the files that keep it
 """

@@ -1,6 +1,5 @@
 from .baselines import below_start as below_start
 from .evaluate import Evaluator as Evaluator
-from .evaluate import Job as Job
 from .evaluate import MapJobs as MapJobs
 from .members import Member as Member
 from .members import Model as Model
@@ -25,6 +24,7 @@ from .retrieval import differences as differences
 from .task import PROBED as PROBED
 from .task import Task as Task
 from .task_files.settings import split_task_name as split_task_name
+from .task_kinds import Job as Job
 from .tasks import TASKS as TASKS
 from .tasks import absent_tasks as absent_tasks
 from .tasks import check_data as check_data

@@ -9,68 +9,21 @@ name alone determines, such as TF-IDF, are also kept in the user's cache folder,
 from __future__ import annotations
 
 import contextlib
-import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
-from itertools import chain
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from raysent.data.languages import language_of_texts
-from raysent.data.same_text import is_blank
-from raysent.data.unicode_form import OF_NEW, is_in_form
-from raysent.errors import ArtifactError, ConfigError, DataError
+from raysent.errors import ArtifactError, DataError
 from raysent.evaluation.baselines import LEXICAL, baselines_of, is_pretrained
-from raysent.evaluation.bootstrap import score_interval
-from raysent.evaluation.division import divided
-from raysent.evaluation.members import Member, Model, expand, model_key
-from raysent.evaluation.own_layer import has_own_layer, layer_result, own_result
-from raysent.evaluation.parts import fit_parts, has_parts, part_folders, without_learned
-from raysent.evaluation.probes.features import Encode, task_features
-from raysent.evaluation.probes.lexical import fit_lexical
-from raysent.evaluation.probes.results import ProbeResult, balance_measures
-from raysent.evaluation.protocols import PROTOCOLS, check_rows, fit_probe, protocol_name
-from raysent.evaluation.protocols.fast import DIVIDED, scored_by_validation
-from raysent.evaluation.records import (
-    SIMILARITY,
-    AnyScore,
-    Costs,
-    Record,
-    SimilarityScore,
-    costs_of,
-    has_parted_units,
-    library_versions,
-    read_record,
-    read_score,
-    record_folder,
-    write_record,
-    write_score,
-)
+from raysent.evaluation.members import Member, Model, expand
+from raysent.evaluation.protocols import protocol_name
+from raysent.evaluation.protocols.fast import DIVIDED
+from raysent.evaluation.records import AnyScore, Record, has_parted_units, record_folder
 from raysent.evaluation.refit import can_refit, refit
-from raysent.evaluation.retrieval import (
-    RETRIEVAL,
-    RetrievalRecord,
-    rank,
-    read_retrieval,
-    record_of,
-    write_retrieval,
-)
-from raysent.evaluation.retrieval import VERSION as RETRIEVAL_VERSION
-from raysent.evaluation.similarity import VERSION as SIMILARITY_VERSION
-from raysent.evaluation.similarity import score_sets
-from raysent.evaluation.targets import MIN_SCORED_ROWS, USUAL_STRENGTH
-from raysent.evaluation.task import (
-    NO_ROWS,
-    PROBED,
-    AnyData,
-    RetrievalData,
-    SimilarityData,
-    Task,
-    TaskData,
-)
-from raysent.evaluation.task_files.queries import with_dev
+from raysent.evaluation.task import NO_ROWS, PROBED, AnyData, Task, TaskData
+from raysent.evaluation.task_kinds import Job, Load, Result, TaskRows, Unfit, job_of, kind_of
 from raysent.evaluation.tasks import resolve_tasks
 from raysent.evaluation.titles import model_title
 from raysent.evaluation.vector_store import stored
@@ -82,65 +35,6 @@ from raysent.parallel import Progress
 from raysent.progress import messages
 from raysent.screen import detail
 from raysent.storage import address_of, cache_folder, content_key
-
-# Path -> encoder.
-Load = Callable[[str], SentenceEncoder]
-# What is evaluated, the number of evaluations done, and of all.
-Result = Record | SimilarityScore | RetrievalRecord
-
-_TIMED_SENTENCES = 256
-_TIMED_REPEATS = 3
-# Slow encoders are timed once.
-_TIMED_S = 1.0
-_SECONDS_PER_HOUR = 3600.0
-
-
-@dataclass(frozen=True)
-class Unfit:
-    """Why a model has no result on a task, in a line."""
-
-    reason: str
-
-
-@dataclass(frozen=True)
-class Job:
-    """The evaluation of one model on one task.
-
-    Attributes:
-        member: The model.
-        data: The task's rows.
-        protocol: A name in `PROTOCOLS`, `similarity` or `retrieval`.
-        key: A hash of model, rows, protocol and settings.
-        lexical_s: Seconds of the fits of a model without vectors; None for no limit.
-        limited_key: The key of a record whose fits left something out to end in time.
-    """
-
-    member: Member
-    data: AnyData = field(repr=False)
-    protocol: str
-    key: str
-    lexical_s: float | None = None
-    limited_key: str | None = None
-
-    def run(self, *, load: Load = load_model) -> Result | Unfit:
-        """Evaluate the model on the task, or return why it cannot be fitted to its rows."""
-        try:
-            return self._run(load)
-        except DataError as error:
-            return Unfit(str(error))
-
-    def _run(self, load: Load) -> Result:
-        encoder = load(self.member.path) if self.member.encoder is None else self.member.encoder
-        if encoder.vectors_of is not None:
-            raise ConfigError(
-                f"{self.member.path}: has no vectors of its own; name {encoder.vectors_of}"
-            )
-        if isinstance(self.data, SimilarityData):
-            return score_sets(encoder, self.data.sets, model=self.member.name, task=self.data.task)
-        if isinstance(self.data, RetrievalData):
-            return _run_retrieval(self.member, self.data, encoder)
-        return _run_probe(self, self.data, encoder)
-
 
 # Jobs of one kind -> the place of each among them and its result, in any order.
 MapJobs = Callable[[Sequence[Any]], Iterable[tuple[int, Any]]]
@@ -165,6 +59,8 @@ class Evaluator:
             and the record say what was left out. A record that left nothing out is the same as without a limit.
         goes_on: Whether a model that cannot be fitted to a task is left out with a line, unless no model can; otherwise
             it is an error.
+        rows: The rows of tasks that are there already, which several evaluators of one sweep share; None where files may
+            change between two calls.
     """
 
     output: Path
@@ -177,6 +73,7 @@ class Evaluator:
     divides: bool = False
     lexical_s: float | None = None
     goes_on: bool = False
+    rows: TaskRows | None = field(default=None, repr=False, compare=False)
 
     def evaluate(
         self, models: Sequence[Model], tasks: Iterable[str | Task] | None = None
@@ -198,7 +95,7 @@ class Evaluator:
         chosen = resolve_tasks(tasks, self.data_dir)
         results = self._results(expand(models), chosen)
         return [
-            result if isinstance(result, SimilarityScore) else result.score
+            result.score
             for of_member in results.values()
             for result in of_member
             if not isinstance(result, Unfit)
@@ -237,7 +134,7 @@ class Evaluator:
     def languages(self, tasks: Iterable[str | Task] | None = None) -> dict[str, str]:
         """Return the code of the language of each task's texts, by the task's name."""
         chosen = self.probed_tasks(tasks)
-        data = [task.load(self.data_dir) for task in chosen]
+        data = [(self.rows or TaskRows()).loaded(task, self.data_dir) for task in chosen]
         return {
             rows.task: language_of_texts(rows.sentences[0])
             for rows in data
@@ -255,8 +152,8 @@ class Evaluator:
         for task in tasks:
             if task.name != record.task:
                 continue
-            data = task.load(self.data_dir)
-            data = divided(data) if isinstance(data, TaskData) else data
+            all_rows = self.rows or TaskRows()
+            data = all_rows.divided(task, self.data_dir, DIVIDED, chooses=False)
             if not isinstance(data, TaskData) or not can_refit(record, data):
                 return record
             encoder = self.load(member.path) if member.encoder is None else member.encoder
@@ -287,20 +184,19 @@ class Evaluator:
     def _results(
         self, members: Sequence[Member], tasks: Sequence[Task]
     ) -> dict[Member, list[Result | Unfit]]:
-        data = [task.load(self.data_dir) for task in tasks]
+        all_rows = self.rows or TaskRows()
+        data = [all_rows.loaded(task, self.data_dir) for task in tasks]
         protocol = protocol_name(self.protocol)
-        lacks_test_rows = [
-            isinstance(rows, TaskData) and (rows.split == "nested" or rows.is_drawn)
-            for rows in data
-        ]
-        if protocol == "fast" and self.divides and any(lacks_test_rows):
+        lacks_test = any(kind_of(rows).lacks_test(rows) for rows in data)
+        if protocol == "fast" and self.divides and lacks_test:
             protocol = DIVIDED
-        if protocol == DIVIDED:
-            data = [divided(rows) if isinstance(rows, TaskData) else rows for rows in data]
-        if self.divides:
-            data = [with_dev(rows) if isinstance(rows, RetrievalData) else rows for rows in data]
+        data = [
+            all_rows.divided(task, self.data_dir, protocol, chooses=self.divides) for task in tasks
+        ]
         data = [self._as_scored_before(rows, protocol) for rows in data]
-        jobs = self._in_time([_job(member, rows, protocol) for member in members for rows in data])
+        jobs = self._in_time(
+            [job_of(member, rows, protocol) for member in members for rows in data]
+        )
         results: list[Result | Unfit | None] = [self._read(job) for job in jobs]
         missing = [place for place, result in enumerate(results) if result is None]
         num_read = len(jobs) - len(missing)
@@ -355,7 +251,7 @@ class Evaluator:
 
     def _in_time(self, jobs: list[Job]) -> list[Job]:
         """Return jobs of which those of models without vectors share the time."""
-        shared = [job.member.path in LEXICAL and isinstance(job.data, TaskData) for job in jobs]
+        shared = [job.member.path in LEXICAL and kind_of(job.data).fits_words for job in jobs]
         if self.lexical_s is None or not any(shared):
             return jobs
         each_s, all_s = self.lexical_s / sum(shared), self.lexical_s
@@ -367,6 +263,7 @@ class Evaluator:
         ]
 
     def _read(self, job: Job) -> Result | None:
+        kind = kind_of(job.data)
         own = record_folder(self.output / job.member.folder, job.protocol)
         others = [
             record_folder(output / job.member.folder, job.protocol) for output in self.other_outputs
@@ -374,16 +271,17 @@ class Evaluator:
         for folder in (own, *others, *_shared_folder(job)):
             result = None
             with contextlib.suppress(ArtifactError):  # a damaged record is made again
-                result = _kept_result(folder, job)
+                result = kind.read(folder, job)
             if result is not None:
-                result, is_changed = _of_kind(result, job.data)
-                if folder != own or is_changed:
-                    _write(own, job, result)
-                return result
+                restored: Result = kind.restored(result, job.data)
+                if folder != own or restored is not result:
+                    kind.write(own, job, restored)
+                return restored
         return None
 
     def _write(self, job: Job, result: Result) -> None:
-        _write(record_folder(self.output / job.member.folder, job.protocol), job, result)
+        kind = kind_of(job.data)
+        kind.write(record_folder(self.output / job.member.folder, job.protocol), job, result)
         if isinstance(result, Record) and result.key == job.limited_key:
             detail(f"{result.model} on {result.task}: {result.about['limited']}")
             return
@@ -391,7 +289,7 @@ class Evaluator:
             with contextlib.suppress(
                 ArtifactError, OSError
             ):  # a cache; the run's own record is written
-                _write(folder, job, result)
+                kind.write(folder, job, result)
 
     def _report(self, job: Job, done: int, total: int) -> None:
         if self.progress is not None:
@@ -399,90 +297,11 @@ class Evaluator:
             self.progress(f"{title} on {job.data.task}", done, total)
 
 
-def _of_kind(result: Result, data: AnyData) -> tuple[Result, bool]:
-    """Return a record with the type of a task's labels, which earlier versions did not record, and if it is new."""
-    if not isinstance(result, Record) or not isinstance(data, TaskData):
-        return result, False
-    if result.label_kind == data.label_kind:
-        return result, False
-    return replace(result, label_kind=data.label_kind), True
-
-
-def _job(member: Member, data: AnyData, protocol: str) -> Job:
-    settings: object
-    if isinstance(data, TaskData):
-        settings = _settings(member, data, protocol)
-    elif isinstance(data, RetrievalData):
-        protocol, settings = RETRIEVAL, RETRIEVAL_VERSION
-        if any(map(is_blank, data.passages)):  # records of earlier versions found them
-            settings = {"version": RETRIEVAL_VERSION, "finds_blank": False}
-    else:
-        protocol, settings = SIMILARITY, SIMILARITY_VERSION
-    return Job(member, data, protocol, content_key(member.key, data.row_hash, protocol, settings))
-
-
-def _settings(member: Member, data: TaskData, protocol: str) -> dict[str, object]:
-    """Return what a record depends on beside the model and the rows; what no row needs is left out."""
-    settings = PROTOCOLS[protocol].settings()
-    if _trains_on_validation(data, protocol):
-        settings["joins"] = True
-    if parts := part_folders(member.path):
-        settings["parts"] = [model_key(str(part)) for part in parts]
-    if len(data.units):
-        settings["units"] = data.units.tolist()
-    if _has_few_rows(data, protocol):
-        settings["usual_strength"] = USUAL_STRENGTH
-    # Of names that other versions knew too: they read such text otherwise.
-    texts = chain.from_iterable(data.sentences)
-    if member.path in LEXICAL and not all(is_in_form(text, OF_NEW) for text in texts):
-        settings["unicode_form"] = OF_NEW
-    return settings
-
-
-def _has_few_rows(data: TaskData, protocol: str) -> bool:
-    """Return whether so few rows choose a probe's strength that `Targets.best` takes a usual one."""
-    if data.is_scored or protocol not in ("fast", DIVIDED):
-        return False
-    if data.split == "nested":
-        num_choosing = len(data)
-    elif data.split == "train-validation-test" and not data.has_drawn_validation:
-        num_choosing = len(data.validation)
-    else:
-        num_choosing = len(data.train) + len(data.validation)
-    return num_choosing < MIN_SCORED_ROWS
-
-
-def _trains_on_validation(data: TaskData, protocol: str) -> bool:
-    """Return whether models that did not learn a task's labels are fitted to its train and validation rows."""
-    return data.has_drawn_validation and protocol in ("fast", DIVIDED)
-
-
 def _shared_folder(job: Job) -> list[Path]:
     """Return the folder of a record that all runs of this user share; none for a model that has files."""
     if job.member.encoder is not None or split_path(job.member.path)[1] is not None:
         return []
     return [cache_folder() / "evaluation" / job.key]
-
-
-def _kept_result(folder: Path, job: Job) -> Result | None:
-    """Return what was kept of a job in a folder; None if there is nothing of the same key."""
-    if isinstance(job.data, RetrievalData):
-        return read_retrieval(folder, job.data.task, key=job.key)
-    if not isinstance(job.data, TaskData):
-        return read_score(folder, job.data.task, SimilarityScore, key=job.key)
-    record = read_record(folder, job.data.task, key=job.key)
-    if record is None and job.limited_key is not None:
-        record = read_record(folder, job.data.task, key=job.limited_key)
-    return record
-
-
-def _write(folder: Path, job: Job, result: Result) -> None:
-    if isinstance(result, Record):
-        write_record(folder, result)
-    elif isinstance(result, RetrievalRecord):
-        write_retrieval(folder, result, key=job.key)
-    else:
-        write_score(folder, result, key=job.key)
 
 
 def run_in_turn(jobs: Sequence[Any], *, load: Load = load_model) -> Iterator[tuple[int, Any]]:
@@ -496,136 +315,3 @@ def run_in_turn(jobs: Sequence[Any], *, load: Load = load_model) -> Iterator[tup
         return last[1]
 
     yield from enumerate(job.run(load=load_once) for job in jobs)
-
-
-def _encode_ms(encode: Callable[[list[str]], object], sentences: Sequence[str]) -> float:
-    """Return the milliseconds to encode 1,000 sentences: the median of repeats on a sample, after a first use."""
-    sample = list(sentences[:_TIMED_SENTENCES])
-    times: list[float] = []
-    while len(times) < _TIMED_REPEATS and sum(times) < _TIMED_S:
-        started = time.perf_counter()
-        encode(sample)
-        times.append(time.perf_counter() - started)
-    return 1e6 * float(np.median(times)) / len(sample)
-
-
-def _lexical_costs(arrays: dict[str, np.ndarray], result: ProbeResult, fit_s: float) -> Costs:
-    weights = (result.probe.weights, result.probe.intercepts)
-    return Costs(
-        num_parameters=sum(array.size for array in (*weights, arrays["idf"])),
-        num_bytes=sum(array.nbytes for array in (*weights, *arrays.values())),
-        training_hours=fit_s / _SECONDS_PER_HOUR,
-    )
-
-
-def _run_retrieval(
-    member: Member, data: RetrievalData, encoder: SentenceEncoder
-) -> RetrievalRecord:
-    ranking = rank(encoder, data, np.concatenate([data.dev, data.test]))
-    return record_of(
-        ranking,
-        data,
-        model=member.name,
-        costs=costs_of(Path(member.path)) if member.encoder is None else None,
-        encode_ms=None if encoder.cannot_encode else _encode_ms(encoder.encode, data.passages),
-    )
-
-
-def has_learned(encoder: SentenceEncoder, data: TaskData) -> bool:
-    """Return whether a model was trained on labels of a task's training rows."""
-    tasks: Mapping[str, str] = getattr(
-        encoder, "learned_tasks", {}
-    )  # other objects that encode have none
-    return data.task in tasks or data.is_any_of(tasks.values())
-
-
-def _learned_result(
-    job: Job, data: TaskData, encoder: SentenceEncoder, encode: Encode
-) -> tuple[ProbeResult, bool, bool]:
-    """Return the result of a model that learned rows among which there are no validation rows of the task's own.
-
-    Returns:
-        The result; whether it is of the model's own layer; and whether the rows that choose were predicted by models
-        that had not learned them.
-    """
-    if parts := part_folders(job.member.path):
-        found = fit_parts(encoder, encode, data, [load_model(str(part)) for part in parts])
-        return found.result, found.uses_layer, True
-    judged = without_learned(job.member.path, data)
-    some = data if judged is None else judged
-    result = fit_probe(task_features(encode, some), some, protocol="fast", source=job.member.path)
-    has_layer = judged is not None and has_own_layer(encoder, data)
-    own = layer_result(encoder, some, result) if has_layer else None
-    return own or result, own is not None, judged is not None
-
-
-def _run_probe(job: Job, data: TaskData, encoder: SentenceEncoder) -> Record:
-    started, arrays = time.perf_counter(), dict[str, np.ndarray]()
-    encoded, uses_layer, is_out_of_fold = started, False, True
-    learned = has_learned(encoder, data)
-    # What learned rows of the table may not be tested on them.
-    data = divided(data) if learned else data
-    trains_on_both = _trains_on_validation(data, job.protocol) and not learned
-    fitted = data.cross_validated() if trains_on_both else data
-    if isinstance(encoder, LexicalModel):
-        check_rows(data, protocol=job.protocol, model=job.member.name)
-        result, arrays = fit_lexical(encoder, fitted, seconds=job.lexical_s)
-        result = replace(result, measures={**balance_measures(data, result), **result.measures})
-    else:
-        encode_stored = stored(encoder, job.member, is_kept=is_pretrained(job.member.path))
-        is_fast = job.protocol in ("fast", DIVIDED)
-        if learned and is_fast and has_parts(data):
-            result, uses_layer, is_out_of_fold = _learned_result(job, data, encoder, encode_stored)
-            encoded = time.perf_counter()
-        else:
-            features = task_features(encode_stored, data)
-            encoded = time.perf_counter()
-            result = fit_probe(features, fitted, protocol=job.protocol, source=job.member.path)
-            own = own_result(encoder, data, result) if is_fast else None
-            uses_layer, result = own is not None, own or result
-    result = scored_by_validation(result, data) if trains_on_both else result
-    seconds = {"encode_s": encoded - started, "probe_s": time.perf_counter() - encoded}
-    if isinstance(encoder, LexicalModel):
-        encode, costs = (
-            encoder.restored(arrays).transform,
-            _lexical_costs(arrays, result, seconds["probe_s"]),
-        )
-    else:
-        encode, costs = (
-            encoder.encode,
-            costs_of(Path(job.member.path)) if job.member.encoder is None else Costs(),
-        )
-    seconds["encode_ms_per_1000"] = _encode_ms(encode, data.sentences[0])
-    about = {
-        "settings": PROTOCOLS[job.protocol].settings(),
-        **({"limited": result.limited} if result.limited else {}),
-        "interval": list(score_interval(result, data)),
-        "num_unfinished_fits": result.num_unfinished,
-        "versions": library_versions(),
-        "seconds": {name: round(value, 3) for name, value in seconds.items()},
-        "costs": asdict(costs),
-        "scale": data.scale,
-    }
-    about |= {"learned": learned, "own_layer": uses_layer, "out_of_fold": is_out_of_fold}
-    return Record(
-        model=job.member.name,
-        model_key=job.member.key,
-        task=data.task,
-        kind=data.kind,
-        protocol=job.protocol,
-        label_names=data.label_names,
-        label_kind=data.label_kind,
-        row_hash=data.row_hash,
-        key=job.limited_key or job.key if result.limited else job.key,
-        labels=data.labels,
-        scores=data.scores,
-        units=data.units,
-        metric=data.metric,
-        validation=result.validation,
-        test=result.test,
-        measures=dict(result.measures),
-        folds=result.folds,
-        probe=result.probe,
-        about=about,
-        arrays=arrays,
-    )

@@ -31,6 +31,7 @@ from raysent.evaluation.targets import Targets
 from raysent.evaluation.task import Metric, TaskData
 from raysent.evaluation.units import EACH_ROW
 from raysent.models import TENSORS_FILE
+from raysent.progress import SECONDS_PER_HOUR
 from raysent.storage import (
     address_of,
     file_sha256,
@@ -76,7 +77,6 @@ _OF_FOLD = (
     "test_rows",
     "test_log_probabilities",
 )
-_SECONDS_PER_HOUR = 3600.0
 
 
 @dataclass(frozen=True)
@@ -263,6 +263,11 @@ class SimilarityScore:
     interval: ClassVar[Interval | None] = None
     costs: ClassVar[Costs] = Costs()
     is_correlation: ClassVar[bool] = True
+
+    @property
+    def score(self) -> SimilarityScore:
+        """The scores alone, as of a record."""
+        return self
 
     @property
     def test(self) -> float:
@@ -599,4 +604,4 @@ def _training_hours(path: Path) -> float | None:
         return None
     values = read_json(path)
     seconds = values.get("seconds") if isinstance(values, dict) else None
-    return seconds / _SECONDS_PER_HOUR if isinstance(seconds, int | float) else None
+    return seconds / SECONDS_PER_HOUR if isinstance(seconds, int | float) else None

@@ -74,14 +74,12 @@ def rank(
     Raises:
         RaysentError: If the model cannot rank, FAISS or bm25s is needed and not installed, or a vector is not finite.
     """
-    if getattr(encoder, "fuses_words", False):
-        deep = max(depth, DEPTH)
-        vectors, words = (
-            _rank(encoder, data, queries, deep),
-            _rank(Bm25Model(), data, queries, deep),
-        )
-        return fuse(vectors, words, weight=encoder.word_weight, depth=depth)  # type: ignore[attr-defined]  # as it says
-    return _rank(encoder, data, queries, depth)
+    if not encoder.fuses_words:
+        return _rank(encoder, data, queries, depth)
+    deep = max(depth, DEPTH)
+    by_vectors = _rank(encoder, data, queries, deep)
+    by_words = _rank(Bm25Model(), data, queries, deep)
+    return fuse(by_vectors, by_words, weight=encoder.word_weight, depth=depth)
 
 
 def _rank(

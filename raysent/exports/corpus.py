@@ -38,10 +38,10 @@ from raysent.kernels.devices import (
     usable_gpus,
 )
 from raysent.models import SentenceModel, load
-from raysent.models.encoding import BLOCK_SENTENCES, PROCESS_BYTES, Encoding, unit_of
+from raysent.models.encoding import BLOCK_SENTENCES, PROCESS_BYTES, Encoding, Precision, unit_of
 from raysent.models.schemes import is_scheme_name, with_scheme
 from raysent.models.sentence_encoder import SentenceEncoder, check_size, encode_blocks
-from raysent.models.vector_folder import Precision, VectorFolder, VectorFormat, VectorWriter
+from raysent.models.vector_folder import VectorFolder, VectorFormat, VectorWriter
 from raysent.parallel import Progress, num_processes_for
 from raysent.platforms import expanded
 from raysent.storage import (

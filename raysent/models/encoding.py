@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
 import numpy as np
 
@@ -14,7 +14,9 @@ from raysent.models.codes import pack_bits
 from raysent.models.model import SentenceModel
 from raysent.models.sentence_encoder import SentenceEncoder
 
-PRECISIONS = ("float32", "int8", "ubinary")
+# What a row of a file of vectors is made of.
+Precision = Literal["float32", "int8", "ubinary"]
+PRECISIONS: tuple[Precision, ...] = get_args(Precision)
 # Sentences between two steps of the progress bar, and rows of a row group.
 BLOCK_SENTENCES = 8192
 PROCESS_BYTES = 2 << 30

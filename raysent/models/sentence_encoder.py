@@ -65,6 +65,8 @@ class SentenceEncoder(ABC):
         default_prompt_name: The name of the one that is put where none is named; None for none.
         is_placed: Whether its device is chosen; the first `encode` of a loaded model moves it to a GPU, if any.
         adds_prompts: Whether `encode` puts them before the text; false where `encode_texts` takes a `prompt`.
+        fuses_words: Whether it ranks passages by words too, with `word_weight`.
+        word_weight: The weight of words where it does; None for reciprocal ranks.
         predictors: What predicts tasks by it, which it does not know itself: `raysent.load` sets it, and a saved
             ensemble has its own. None where nothing was loaded.
     """
@@ -76,6 +78,8 @@ class SentenceEncoder(ABC):
     learned_tasks: Mapping[str, str] = MappingProxyType({})
     prompts: Mapping[str, str] = MappingProxyType({})
     default_prompt_name: str | None = None
+    fuses_words: bool = False
+    word_weight: float | None = None
     predictors: PredictsTasks | None = None
 
     @abstractmethod

@@ -26,6 +26,7 @@ from pyarrow import parquet
 
 from raysent.data.text_files import open_bytes, reading_errors
 from raysent.errors import ArtifactError, RaysentError
+from raysent.models.encoding import Precision
 from raysent.reading import parse_json
 from raysent.storage import is_remote, list_s3, read_shared, whole_file
 from raysent.storage.layout import VECTORS_FILE
@@ -37,7 +38,6 @@ _SUFFIX = ".parquet"
 _FOOTER = b"raysent"
 _BATCH_ROWS = 8192
 
-Precision = Literal["float32", "int8", "ubinary"]
 _TYPES: dict[Precision, type[np.generic]] = {
     "float32": np.float32,
     "int8": np.int8,

@@ -188,13 +188,12 @@ class SearchIndex:
     @property
     def by(self) -> By:
         """What passages are ranked by where a search does not say: as the model was chosen, else vectors."""
-        return "fused" if getattr(self.encoder, "fuses_words", False) else "vectors"
+        return "fused" if self.encoder.fuses_words else "vectors"
 
     @property
     def word_weight(self) -> float | None:
         """The weight of words that was fitted for the model; None for one without, and for reciprocal ranks."""
-        weight: float | None = getattr(self.encoder, "word_weight", None)
-        return weight
+        return self.encoder.word_weight
 
     @cached_property
     def encoder(self) -> SentenceEncoder:

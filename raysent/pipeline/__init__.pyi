@@ -11,6 +11,7 @@ from .derived import compose as compose
 from .derived import expand as expand
 from .derived import whiten as whiten
 from .distillation import distill as distill
+from .evaluation import EvaluationOptions as EvaluationOptions
 from .evaluation import ensemble as ensemble
 from .evaluation import evaluate as evaluate
 from .evaluation import evaluate_models as evaluate_models

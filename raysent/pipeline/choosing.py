@@ -40,9 +40,8 @@ def _names_of_folder(folder: Path) -> set[str]:
 
 def _names_of_sweep(run: Path) -> set[str]:
     record = load_record(run)
-    evaluation = record.evaluation or {}
-    names = set(evaluation.get("names") or ())
-    specs = list(evaluation.get("tasks") or ())
+    names = set(record.tasks.names)
+    specs = list(record.tasks.specs or ())
     downstream = record.space.config(record.space.first_params()).validation.downstream
     if downstream is not None:
         specs += downstream.tasks or ()

@@ -30,7 +30,7 @@ from raysent.evaluation.baselines import LEXICAL, baselines_of, can_answer
 from raysent.evaluation.divided import is_ranked_by_other_rows
 from raysent.evaluation.division import divided
 from raysent.evaluation.evaluate import Evaluator, MapJobs, run_in_turn
-from raysent.evaluation.members import Model, UnreadableModelError, load_shared, shared_name
+from raysent.evaluation.members import Member, Model, UnreadableModelError, load_shared, shared_name
 from raysent.evaluation.members import expand as expand_names
 from raysent.evaluation.protocols import protocol_name
 from raysent.evaluation.protocols.fast import DIVIDED
@@ -67,6 +67,59 @@ SCORES_FOLDER = Path("runs") / "evaluated"
 _LEAST_ROWS = 4000
 # Of a process that evaluates: libraries, a small model and a task's features.
 _PROCESS_BYTES = 1 << 30
+
+
+@dataclass(frozen=True)
+class EvaluationOptions:
+    """How models are evaluated: the arguments of `evaluate`, which documents them.
+
+    Attributes:
+        tasks: Tasks; None for all whose files are there, or with `mteb` for none.
+        mteb: Tasks of the mteb package.
+        data: Folder of task files.
+        protocol: The protocol, with or without its configuration.
+        config: The configuration of the protocol.
+        output: Folder of the records.
+        baselines: Whether baselines are evaluated too; None for the protocol ``fast`` alone.
+        processes: Models and tasks at the same time.
+        address: A Ray cluster.
+        trust_remote_code: Whether code in a pretrained model's folder may run.
+        progress: Whether to show progress.
+    """
+
+    tasks: Sequence[str | Task] | None = None
+    mteb: Sequence[str | Any] | None = None
+    data: str | Path | None = None
+    protocol: str = "fast"
+    config: str | None = None
+    output: str | Path | None = None
+    baselines: bool | None = None
+    processes: int | None = None
+    address: str | None = None
+    trust_remote_code: bool = False
+    progress: bool = True
+
+    @property
+    def data_dir(self) -> Path | None:
+        """The folder of task files."""
+        return None if self.data is None else Path(self.data)
+
+    @property
+    def full_protocol(self) -> str:
+        """The name of the protocol with its configuration."""
+        return protocol_name(self.protocol, self.config)
+
+    def folder_of(self, models: Sequence[Model]) -> Path:
+        """Return the folder of the records."""
+        if self.output is None:
+            return scores_folder(models) / EVALUATION_FOLDER
+        return open_folder(self.output)
+
+    def resolved(self) -> list[Task]:
+        """Return the tasks."""
+        if self.tasks is None and self.mteb is not None:
+            return []
+        return resolve_tasks(self.tasks, self.data_dir)
 
 
 def evaluate(  # noqa: PLR0913 - the options of the command
@@ -115,62 +168,71 @@ def evaluate(  # noqa: PLR0913 - the options of the command
         RaysentError: If a model, a task or the protocol is unknown, or files are missing or wrong; if mteb is needed
             and not installed.
     """
-    arguments = {name: value for name, value in locals().items() if name != "models"}
+    options = EvaluationOptions(
+        tasks=tasks,
+        mteb=mteb,
+        data=data,
+        protocol=protocol,
+        config=config,
+        output=output,
+        baselines=baselines,
+        processes=processes,
+        address=address,
+        trust_remote_code=trust_remote_code,
+        progress=progress,
+    )
     named = [models] if isinstance(models, (str, Path, SentenceEncoder)) else list(models)
-    return scores_frame(evaluate_models(named, **arguments))
+    return scores_frame(evaluate_models(named, options))
 
 
-def evaluate_models(  # noqa: PLR0913 - the options of the command
-    models: Sequence[Model],
-    *,
-    tasks: Sequence[str | Task] | None = None,
-    mteb: Sequence[str | Any] | None = None,
-    data: str | Path | None = None,
-    protocol: str = "fast",
-    config: str | None = None,
-    output: str | Path | None = None,
-    baselines: bool | None = None,
-    processes: int | None = None,
-    address: str | None = None,
-    trust_remote_code: bool = False,
-    progress: bool = True,
-) -> list[AnyScore]:
-    """Return the scores behind `evaluate`, in the order given; arguments as there."""
-    folder = scores_folder(models) / EVALUATION_FOLDER if output is None else open_folder(output)
-    data_dir = None if data is None else Path(data)
-    protocol, run = protocol_name(protocol, config), map_jobs(processes, address)
-    chosen = [] if tasks is None and mteb is not None else resolve_tasks(tasks, data_dir)
-    if progress:
+def evaluate_models(models: Sequence[Model], options: EvaluationOptions) -> list[AnyScore]:
+    """Return the scores behind `evaluate`, in the order given."""
+    folder = options.folder_of(models)
+    data_dir, protocol = options.data_dir, options.full_protocol
+    run = map_jobs(options.processes, options.address)
+    chosen = options.resolved()
+    if options.progress:
         print_remarks(chosen)
     _warn_of_ranking_rows(models, chosen, data_dir, is_divided=protocol == DIVIDED)
-    has_baselines = (
-        (protocol.partition("/")[0] == "fast" and bool(chosen)) if baselines is None else baselines
-    )
+    has_baselines = options.baselines
+    if has_baselines is None:
+        has_baselines = protocol.partition("/")[0] == "fast" and bool(chosen)
     scores: list[AnyScore] = []
     with (
-        trusting(trust_remote_code),
-        ProgressLines(prefix="evaluating ", is_quiet=not progress) as bar,
+        trusting(options.trust_remote_code),
+        ProgressLines(prefix="evaluating ", is_quiet=not options.progress) as bar,
     ):
         evaluator = Evaluator(folder, data_dir, protocol, progress=bar, map_jobs=run, goes_on=True)
         _warn_of_ranking_pairs(models, chosen)
         ranked = [task for task in chosen if task.scoring == "retrieval"]
         unranked = [task for task in chosen if task.scoring != "retrieval"]
         names = names_that_chose(models) if ranked else frozenset()
-        for some in filter(None, (unranked, *([task] for task in ranked))):
-            ranks = some[0].scoring == "retrieval"
-            divides = ranks and some[0].name in names
+        for group in filter(None, (unranked, *([task] for task in ranked))):
+            divides = group[0].scoring == "retrieval" and group[0].name in names
             if divides:
-                _say_which_queries_test(some[0], data_dir)
-            options: dict[str, Any] = {"protocol": protocol, "ranks": ranks, "tasks": some}
-            others = baselines_of(expand_names(models), **options) if has_baselines else []
-            answering = _answering([*models, *(member.path for member in others)], some[0])
-            scores += replace(evaluator, divides=divides).evaluate(answering, some)
-        if mteb is not None:
-            others = baselines_of(expand_names(models), protocol=protocol) if baselines else []
-            named = expand_names([*models, *(one.path for one in others)])
-            with_vectors = [one for one in named if not (baselines and one.path in LEXICAL)]
-            scores += SUITES.find("mteb")(with_vectors, mteb, output=folder, progress=bar)
+                _say_which_queries_test(group[0], data_dir)
+            others = _baselines_on(models, group, protocol) if has_baselines else []
+            answering = _answering([*models, *(member.path for member in others)], group[0])
+            scores += replace(evaluator, divides=divides).evaluate(answering, group)
+        if options.mteb is not None:
+            members = _of_suite(models, protocol, has_baselines=bool(options.baselines))
+            scores += SUITES.find("mteb")(members, options.mteb, output=folder, progress=bar)
     return scores
+
+
+def _baselines_on(models: Sequence[Model], tasks: Sequence[Task], protocol: str) -> list[Member]:
+    """Return what models are compared with on tasks that are scored alike."""
+    ranks = tasks[0].scoring == "retrieval"
+    return baselines_of(expand_names(models), protocol=protocol, ranks=ranks, tasks=tasks)
+
+
+def _of_suite(models: Sequence[Model], protocol: str, *, has_baselines: bool) -> list[Member]:
+    """Return the models for a suite of tasks, with their baselines that have vectors."""
+    if not has_baselines:
+        return expand_names(models)
+    others = baselines_of(expand_names(models), protocol=protocol)
+    members = expand_names([*models, *(other.path for other in others)])
+    return [member for member in members if member.path not in LEXICAL]
 
 
 def _warn_of_ranking_pairs(models: Sequence[Model], tasks: Sequence[Task]) -> None:
@@ -397,10 +459,7 @@ def label_curves(  # noqa: PLR0913 - the options of the command
 
 def scores_folder(models: Sequence[Model]) -> Path:
     """Return the folder that keeps scores of models: that of the first model with a folder of its own."""
-    names = [
-        getattr(model, "source", None) if isinstance(model, SentenceEncoder) else model
-        for model in models
-    ]
+    names = [model.source if isinstance(model, SentenceEncoder) else model for model in models]
     folders = [Path(name) for name in names if name is not None and Path(name).is_dir()]
     return folders[0] if folders else SCORES_FOLDER
 

@@ -52,7 +52,8 @@ class SweepRequest:
     """What a caller asks a sweep for.
 
     Attributes:
-        space: A search-space file, the name of a shipped one, its values, or a `SearchSpace`; None for that of tasks.
+        space: A search-space file, the name of a shipped one, its values, or a `SearchSpace`; None for that of tasks;
+            or a plan, which has all that follows but the trackers.
         options: What the caller sets in it.
         tasks: Tasks to evaluate on; None for those of the space, else all whose files are there.
         run: The run folder; None for one of today's date.
@@ -60,7 +61,7 @@ class SweepRequest:
         track: Trackers that receive trials, as for the function `track`.
     """
 
-    space: Space | None = None
+    space: Space | SweepPlan | None = None
     options: SpaceOptions = field(default_factory=SpaceOptions)
     tasks: Sequence[str | Task] | None = None
     run: str | Path | None = None
@@ -77,6 +78,9 @@ def make_plan(request: SweepRequest) -> SweepPlan:
     Raises:
         RaysentError: If the space, an argument or a task's file is wrong, or the run folder cannot be used.
     """
+    if isinstance(request.space, SweepPlan):
+        check_targets(request.track, request.space.space, request.space.folder)
+        return request.space
     options = request.options
     space = with_possible_trials(swept_space(request.space, request.tasks, options))
     folder = run_folder_of(request.run, space.name)

@@ -406,9 +406,9 @@ class Sweep:
             return ""
         corpus = dict(self.space.setting("corpus") or {})
         words = ["raysent", "sweep", "binary", "--corpus", str(corpus.pop("path"))]
-        options = self.recorded.record.evaluation or {}
-        words += [word for task in options.get("tasks") or () for word in ("--task", task)]
-        words += [] if options.get("data") is None else ["--data", options["data"]]
+        tasks = self.recorded.record.tasks
+        words += [word for spec in tasks.specs or () for word in ("--task", spec)]
+        words += [] if tasks.data is None else ["--data", tasks.data]
         given = {
             **{f"corpus.{name}": value for name, value in corpus.items()},
             "initial": self.address,

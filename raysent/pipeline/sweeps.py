@@ -9,40 +9,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Unpack
 
-from raysent.ensembles import (
-    DEFAULT_SIZES,
-    Kinds,
-    LabelCurve,
-    label_curve,
-    parse_sizes,
-    read_curves,
-    save_best,
-    save_encoder,
-    save_fusion,
-    save_kinds,
-    write_curves,
-)
-from raysent.ensembles.best import Keeping
-from raysent.ensembles.combining import combine
-from raysent.errors import BudgetError, ConfigError, TrainingError, listed
-from raysent.evaluation.baselines import baselines_of
-from raysent.evaluation.divided import (
-    divide_tasks,
-    divided_tasks,
-    kept_divisions,
-)
-from raysent.evaluation.evaluate import Evaluator, MapJobs
-from raysent.evaluation.members import expand as expand_names
-from raysent.evaluation.members import fault_of
-from raysent.evaluation.task import PROBED, VALIDATED, Task, TaskData
-from raysent.evaluation.tasks import resolve_tasks
+from raysent.ensembles import DEFAULT_SIZES, parse_sizes
+from raysent.errors import ConfigError
+from raysent.evaluation.task import Task
 from raysent.kernels.devices import chosen_device, on_device
 from raysent.live import (
     is_submitted,
     known_lines,
     plan_lines,
 )
-from raysent.parallel import Progress
 from raysent.pipeline.arguments import (
     Space,
     SpaceOptions,
@@ -52,7 +27,7 @@ from raysent.pipeline.arguments import (
     spec_of,
     view_of,
 )
-from raysent.pipeline.evaluation import ClusterMap, map_jobs
+from raysent.pipeline.finishing import evaluate_best
 from raysent.pipeline.planning import (
     SweepRequest,
     divided,
@@ -63,14 +38,8 @@ from raysent.pipeline.planning import (
     with_named_encoders,
     with_own_text,
 )
-from raysent.pipeline.pretrained import reading_notes, with_middle_layers
-from raysent.pipeline.results import (
-    Sweep,
-    SweepEvaluation,
-    SweepPlan,
-    evaluated_scores,
-    write_report,
-)
+from raysent.pipeline.pretrained import reading_notes
+from raysent.pipeline.results import Sweep, SweepPlan, evaluated_scores
 from raysent.pipeline.scales import SpaceScale
 from raysent.progress import ProgressLines, messages
 from raysent.screen import RunLog, detail, run_log, show, warn
@@ -80,35 +49,25 @@ from raysent.storage import (
     holding,
     is_remote,
     open_folder,
-    path_below,
-    remove_folder,
     write_text,
 )
 from raysent.storage.layout import (
-    BEST_FOLDER,
-    ENCODER_FOLDER,
-    ENSEMBLE_FILE,
-    EVALUATION_FOLDER,
-    KINDS_FOLDER,
-    MEMBERS_FOLDER,
     SWEEP_FILE,
-    TRIALS_FOLDER,
 )
 from raysent.sweeps import (
     Event,
     Listener,
     RecordedSweep,
+    RecordedTasks,
     SweepRecord,
     load_record,
     read_sweep,
-    trial_folder,
 )
 from raysent.sweeps.driver import Surroundings, check_free
 from raysent.sweeps.driver import resume as resume_sweep
 from raysent.sweeps.driver import start as start_sweep
 from raysent.sweeps.fitting import shortages
 from raysent.sweeps.fleet import (
-    EvaluationMachines,
     evaluation_machines,
     make_fleet,
     note_waiting,
@@ -116,11 +75,9 @@ from raysent.sweeps.fleet import (
 )
 from raysent.sweeps.lessons import keep_lessons
 from raysent.sweeps.machines import layout, this_machine
-from raysent.sweeps.parts import learns_parts, train_parts
-from raysent.sweeps.ranking import members_of_kinds, select_members
 from raysent.sweeps.space import SearchSpace, SweepSettings, absolute_paths
 from raysent.sweeps.trackers import TrackingThread
-from raysent.sweeps.trial import ENDED, Trial
+from raysent.sweeps.trial import ENDED
 
 
 def plan(  # noqa: PLR0913 - the options of the command
@@ -174,7 +131,7 @@ def plan(  # noqa: PLR0913 - the options of the command
 
 
 def sweep(  # noqa: PLR0913 - the options of the command
-    space: Space | None = None,
+    space: Space | SweepPlan | None = None,
     *,
     corpus: str | Path | None = None,
     set: Mapping[str, Any] | None = None,
@@ -197,7 +154,7 @@ def sweep(  # noqa: PLR0913 - the options of the command
     Args:
         space: A search-space file, the bare name of a shipped one, its values, or a `SearchSpace`. By default
             `everything`, on the text of the training rows of `tasks` where no corpus is given, for ten minutes where no
-            limit is.
+            limit is. Or what `plan` returned, which has tasks, run, address and all settings.
         corpus: Text to train on: a file, folder, glob, ``s3://`` address, or ``docs``, the embedded corpus.
         set: Dotted name -> value of the base run; a value ends the search over its name. ``search.NAME`` searches it.
         run: The run folder to create, also ``s3://BUCKET/FOLDER``; ``runs/NAME-DATE`` by default.
@@ -234,6 +191,7 @@ def sweep(  # noqa: PLR0913 - the options of the command
     request = SweepRequest(space, options, tasks, run, address, track)
     with run_log() as log:
         planned = make_plan(request)
+        address = planned.address
         evaluation = _recorded_evaluation(planned, labels)
         planned = with_encoders(planned, say=show if progress else lambda _: None)
         detail(*_details(planned))
@@ -259,7 +217,7 @@ def sweep(  # noqa: PLR0913 - the options of the command
             # Workers on other machines have other working folders; those of a submitted job have a copy of its own.
             planned = divided(planned, moves=address is not None and not is_submitted())
             record = SweepRecord(
-                planned.space, seed, command, address, evaluation, device=chosen_device()
+                planned.space, seed, command, address, evaluation.values(), device=chosen_device()
             )
 
             def on_prepared(facts: Mapping[str, Any]) -> None:
@@ -279,23 +237,21 @@ def open_log(log: RunLog, folder: Path) -> None:
 
 def _recorded_evaluation(
     planned: SweepPlan, labels: str | int | Sequence[int | str] | None
-) -> dict[str, Any]:
+) -> RecordedTasks:
     """Return what `sweep.json` says of the evaluation after the search.
 
     Raises:
         ConfigError: If a number of labels is wrong.
     """
     tasks = planned.task_set
-    values: dict[str, Any] = {
-        "data": None if tasks.data is None else str(tasks.data.resolve()),
-        "tasks": [spec_of(task) for task in tasks],
-        "names": list(tasks.names),
-    }
     if labels is None and planned.space.evaluation.baselines:
         labels = DEFAULT_SIZES
-    if labels:
-        values["labels"] = parse_sizes(labels)
-    return values
+    return RecordedTasks(
+        specs=[spec_of(task) for task in tasks],
+        names=tasks.names,
+        data=None if tasks.data is None else str(tasks.data.resolve()),
+        label_sizes=parse_sizes(labels) if labels else (),
+    )
 
 
 def _details(planned: SweepPlan) -> list[str]:
@@ -518,260 +474,8 @@ def _evaluated(folder: Path, *, progress: bool, tracking: Listener) -> Sweep:
     record = ended.recorded.record
     prices = spot_prices(record.space.cost.region)
     with evaluation_machines(record, folder, spot=prices, make_fleet=make_fleet) as machines:
-        evaluation = _evaluate_best(ended, machines, progress=progress)
+        evaluation = evaluate_best(ended, machines, progress=progress)
     scores = None if evaluation.result is None else evaluated_scores(folder)
     if scores is not None:
         tracking(scores)
     return Sweep(folder, evaluation=evaluation)
-
-
-def _map_of(machines: EvaluationMachines) -> MapJobs:
-    if machines.address is None:
-        return map_jobs()
-    release = None if machines.fleet is None else machines.release
-    return ClusterMap(
-        machines.address, prepare=machines.prepare, check=machines.check_nodes, release=release
-    )
-
-
-def _evaluate_best(
-    ended: Sweep, machines: EvaluationMachines, *, progress: bool
-) -> SweepEvaluation:
-    """Evaluate a sweep's best trials, combine them and write its report; if the budget ends, keep what is done."""
-    options = ended.recorded.record.evaluation or {}
-    evaluation = ended.space.evaluation
-    data = None if options.get("data") is None else Path(options["data"])
-    trials, left_out = _members_of(ended)
-    members = [trial_folder(ended.folder, trial.number) for trial in trials]
-    map_all = _map_of(machines)
-    kinds: Kinds | None = None
-    has_candidates = bool(members) or not ended.space.limits.trials
-    result, stopped = None, ""
-    if has_candidates and options.get("tasks") != []:
-        chosen = _tasks_of(ended.folder, options, data)
-        probed = [task for task in chosen if task.scoring in PROBED]
-        with ProgressLines(prefix="scoring ", is_quiet=not progress) as bar:
-
-            def on_progress(what: str, done: int, total: int | None) -> None:
-                machines.check_budget()
-                bar(what, done, total)
-
-            try:
-                members = _with_parts(ended, members, map_all, on_progress)
-                shared: dict[str, Any] = {"progress": on_progress, "map_jobs": map_all}
-                shared["lexical_s"] = ended.space.limits.lexical_s
-                evaluator = Evaluator(
-                    ended.folder / EVALUATION_FOLDER, data, divides=True, goes_on=True, **shared
-                )
-                pretrained = with_middle_layers(evaluation.pretrained or ())
-                if probed:
-                    options_of: dict[str, Any] = {
-                        "tasks": probed,
-                        "baselines": evaluation.baselines,
-                    }
-                    if members:
-                        result = combine(
-                            members,
-                            output=ended.folder,
-                            data_dir=data,
-                            pretrained=pretrained,
-                            **options_of,
-                            **shared,
-                        )
-                    save_best(
-                        members,
-                        evaluator,
-                        run=ended.folder,
-                        prefer=evaluation.prefer,
-                        pretrained=pretrained,
-                        keeping=Keeping(
-                            refits=evaluation.refit, copies_hub=evaluation.copy_pretrained
-                        ),
-                        **options_of,
-                    )
-                    kinds = _save_kinds(ended, trials, evaluator, probed)
-                _save_fusions(
-                    ended.folder,
-                    [*members, *(evaluation.pretrained or ())],
-                    [task for task in chosen if task not in probed],
-                    evaluator,
-                    copies_hub=evaluation.copy_pretrained,
-                )
-                if options.get("labels"):
-                    _write_label_curves(
-                        ended,
-                        () if result is None else result.members,
-                        pretrained,
-                        {**options, "tasks": chosen},
-                        on_progress,
-                        map_all,
-                    )
-                machines.release()  # the rest is this machine's work
-            except BudgetError as error:
-                run = shlex.quote(address_of(ended.folder))
-                stopped = f"{error}; raise it with 'raysent resume {run} --budget …'"
-    machines.release()
-    if members and (result is None or not (ended.folder / ENCODER_FOLDER).is_dir()):
-        save_encoder(ended.folder, {member: [] for member in expand_names(members)})
-    return SweepEvaluation(
-        result=result,
-        report=write_report(ended.folder),
-        stopped=stopped,
-        curves=tuple(read_curves(ended.folder)),
-        num_members=len(members),
-        left_out=left_out,
-        kinds=kinds,
-    )
-
-
-def _with_parts(
-    ended: Sweep, members: Sequence[Path], run: MapJobs, progress: Progress
-) -> list[Path]:
-    """Return members of which the best one that learned labels has predictions of every row; see `sweeps.parts`.
-
-    Others that learned labels are left out: for each of them as many trainings would be needed.
-    """
-    trials = {trial_folder(ended.folder, one.number): one for one in ended.recorded.trials}
-    learned = [member for member in members if learns_parts(ended.folder, trials[member])]
-    if not learned:
-        return list(members)
-    others = [member for member in members if member not in learned]
-    try:
-        whole = train_parts(ended.folder, trials[learned[0]], run, progress=progress)
-    except TrainingError as error:
-        warn(f"{error}; no model that learned labels takes part")
-        return others
-    return [
-        whole if member == learned[0] else member
-        for member in members
-        if member in (learned[0], *others)
-    ]
-
-
-def _save_kinds(
-    ended: Sweep, trials: Sequence[Trial], evaluator: Evaluator, tasks: Sequence[Task]
-) -> Kinds | None:
-    """Save the best trial of each kind of encoder together; nothing where the space has no kinds, or one has a model.
-
-    Args:
-        ended: The sweep.
-        trials: Those that may be members, best first.
-        evaluator: Reads their records.
-        tasks: Tasks with a probe.
-    """
-    kept = members_of_kinds(ended.space, trials)
-    if not kept:
-        return None
-    members = expand_names([trial_folder(ended.folder, trial.number) for trial in trials])
-    by_number = dict(zip([trial.number for trial in trials], members, strict=True))
-    kinds = save_kinds(
-        {kind: by_number[trial.number] for kind, trial in kept.items()},
-        evaluator,
-        run=ended.folder,
-        tasks=tasks,
-        ended={kind: trial.status == "finished" for kind, trial in kept.items()},
-        absent=[str(kind) for kind in ended.space.kinds if kind not in kept],
-    )
-    if kinds is None:
-        messages.print(
-            f"{address_of(ended.folder / KINDS_FOLDER)} is not made: of {listed(ended.space.kinds)} "
-            f"{listed(list(kept))} alone has left a model",
-            soft_wrap=True,
-        )
-    return kinds
-
-
-def _members_of(ended: Sweep) -> tuple[list[Trial], tuple[str, ...]]:
-    """Return the best trials that have a whole model, and the names of better ones that have none.
-
-    A trial may have been ended while it wrote its model, and its folder is open to all that happens to a disk.
-    """
-    num_members = ended.space.evaluation.members
-    trials = list(ended.recorded.trials)
-    sound = set[int]()
-    left_out: list[str] = []
-    while True:
-        selected = select_members(ended.space, trials, num_members=num_members)
-        broken = set[int]()
-        for trial in selected:
-            if trial.number in sound:
-                continue
-            fault = fault_of(trial_folder(ended.folder, trial.number))
-            if fault is None:
-                sound.add(trial.number)
-                continue
-            broken.add(trial.number)
-            left_out.append(trial.name)
-            warn(f"trial {trial.name} has no whole model and is left out: {fault}")
-        if not broken:
-            return selected, tuple(left_out)
-        trials = [trial for trial in trials if trial.number not in broken]
-
-
-def _tasks_of(folder: Path, options: Mapping[str, Any], data: Path | None) -> list[Task]:
-    """Return the tasks of a sweep with the rows in its folder; those of an earlier version are divided first."""
-    known, specs = divided_tasks(folder), options.get("tasks")
-    named = specs and [
-        known.get(name, spec) for name, spec in zip(options.get("names", specs), specs, strict=True)
-    ]
-    found = resolve_tasks(named, data, scorings=VALIDATED, default={"accuracy"})
-    for line in kept_divisions(folder):
-        messages.print(line, soft_wrap=True)
-    return divide_tasks(folder, [(task, data) for task in found])
-
-
-def _save_fusions(
-    run: Path,
-    members: Sequence[Path],
-    tasks: Sequence[Task],
-    evaluator: Evaluator,
-    *,
-    copies_hub: bool = False,
-) -> None:
-    """Save what ranks passages on each task with queries as the model to take."""
-    best = run / BEST_FOLDER
-    is_only = len(tasks) == 1 and not any(best.glob(f"**/{ENSEMBLE_FILE}"))
-    for task in tasks:
-        folder = best if is_only else _answer_folder(best, task.name)
-        remove_folder(folder, below=run)
-        save_fusion(members, task, evaluator, folder=folder, copies=True, copies_hub=copies_hub)
-
-
-def _answer_folder(best: Path, task: str) -> Path:
-    """Return the folder of a task's answer below an answer of another task, whose own folders it leaves alone."""
-    is_taken = task in (MEMBERS_FOLDER, EVALUATION_FOLDER)
-    return path_below(best, f"{task}-answer" if is_taken else task)
-
-
-def _write_label_curves(
-    ended: Sweep,
-    names: Sequence[str],
-    pretrained: Sequence[str],
-    options: Mapping[str, Any],
-    progress: Progress,
-    run: MapJobs,
-) -> None:
-    """Write the members' scores against the number of labels into a sweep's folder, for tasks with classes."""
-    data = None if options.get("data") is None else Path(options["data"])
-    folders = (ended.folder / TRIALS_FOLDER / name for name in names)
-    trials = [folder for folder in folders if folder.is_dir()]
-    members = expand_names(trials) if trials else []
-    encoders = expand_names(pretrained) if pretrained else []
-    curves = list[LabelCurve]()
-    for task in resolve_tasks(options.get("tasks"), data, scorings=VALIDATED, default={"accuracy"}):
-        rows = task.load(data)
-        if not isinstance(rows, TaskData) or rows.is_scored:
-            continue
-        others = baselines_of(members, tasks=[task]) if ended.space.evaluation.baselines else []
-        others += encoders
-        if not members and not others:
-            continue
-        try:
-            curves.append(
-                label_curve(
-                    rows, members, others, sizes=options["labels"], progress=progress, map_jobs=run
-                )
-            )
-        except ConfigError as error:  # fewer rows than the smallest size: nothing else is lost
-            messages.print(str(error), soft_wrap=True)
-    write_curves(ended.folder, curves)

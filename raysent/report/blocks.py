@@ -13,8 +13,9 @@ from dataclasses import dataclass, field
 from html import escape
 from typing import Any, Literal
 
+from raysent.progress import SECONDS_PER_HOUR
+
 DASH = "–"
-_SECONDS_PER_HOUR = 3600.0
 # Words of Hebrew, Arabic and their neighbours.
 _LETTER = r"[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc]"
 _RIGHT_TO_LEFT = re.compile(rf"{_LETTER}+(?:[ \-_'’]+{_LETTER}+)*")
@@ -178,7 +179,7 @@ def duration(seconds: float | None) -> str:
 
 def hours_cell(hours: float | None) -> Cell:
     """Return a cell with a duration that is given in hours."""
-    return Cell(duration(None if hours is None else hours * _SECONDS_PER_HOUR), hours)
+    return Cell(duration(None if hours is None else hours * SECONDS_PER_HOUR), hours)
 
 
 def text_of(value: Any) -> str:

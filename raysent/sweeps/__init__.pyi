@@ -18,6 +18,7 @@ from .machines import Layout as Layout
 from .machines import Workers as Workers
 from .machines import num_workers as num_workers
 from .record import RecordedSweep as RecordedSweep
+from .record import RecordedTasks as RecordedTasks
 from .record import SweepRecord as SweepRecord
 from .record import check_journal as check_journal
 from .record import load_record as load_record

@@ -62,6 +62,41 @@ def _with_form(space: Mapping[str, Any], unicode_form: UnicodeForm) -> dict[str,
 
 
 @dataclass(frozen=True)
+class RecordedTasks:
+    """The evaluation that follows a sweep, as `sweep.json` names it.
+
+    Attributes:
+        specs: The tasks, as `resolve_tasks` takes them; None for all whose files are there.
+        names: Their names, in the same order; the specs where an earlier version recorded none.
+        data: Folder of task files.
+        label_sizes: Numbers of labels at which models are also scored; none for no curves.
+    """
+
+    specs: Sequence[str] | None = None
+    names: Sequence[str] = ()
+    data: str | None = None
+    label_sizes: Sequence[int] = ()
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any]) -> RecordedTasks:
+        """Return what the values of `sweep.json` say."""
+        specs = values.get("tasks")
+        names = values.get("names", specs or ())
+        return cls(specs, names, values.get("data"), values.get("labels") or ())
+
+    @property
+    def named_specs(self) -> list[tuple[str, str]]:
+        """The tasks' names, each with its spec."""
+        return list(zip(self.names, self.specs or (), strict=True))
+
+    def values(self) -> dict[str, Any]:
+        """Return the values for `sweep.json`."""
+        specs = None if self.specs is None else list(self.specs)
+        values = {"data": self.data, "tasks": specs, "names": list(self.names)}
+        return {**values, "labels": list(self.label_sizes)} if self.label_sizes else values
+
+
+@dataclass(frozen=True)
 class SweepRecord:
     """What `sweep.json` says.
 
@@ -90,6 +125,11 @@ class SweepRecord:
     source: str = ""
     origin: str = field(default_factory=lambda: str(Path.cwd()))
     device: str | None = None
+
+    @property
+    def tasks(self) -> RecordedTasks:
+        """What is evaluated after the search."""
+        return RecordedTasks.of(self.evaluation or {})
 
     @property
     def budget(self) -> Budget:

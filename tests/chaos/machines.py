@@ -27,7 +27,7 @@ from chaos.moments import Sight
 from raysent.cluster import fleet as cluster_fleet
 from raysent.cluster import prices as cluster_prices
 from raysent.cost import prices
-from raysent.pipeline import evaluation, sweeps
+from raysent.pipeline import evaluation, finishing
 from raysent.preemption.ray_nodes import _Deadline
 from raysent.sweeps import driver, ray_tune, trainables
 from raysent.sweeps import fleet as sweeps_fleet
@@ -222,7 +222,7 @@ def install(stage: Path, watch: Watch) -> None:
     driver.ray_session = sweeps_fleet.ray_session = lambda *_, **__: contextlib.nullcontext()
     fleet.cpus_of_largest_node = lambda: 1
     driver.run_trials = cluster.run_trials
-    sweeps._map_of = lambda _: evaluation.LocalMap(1)
+    finishing._map_of = lambda _: evaluation.LocalMap(1)
     if (stage / "cloud").is_dir():
         cloud.install(cloud.Cloud(stage / "cloud", stage / "machines"), cluster_fleet)
     interruptions.CHECK_INTERVAL_S = _LOOK_S

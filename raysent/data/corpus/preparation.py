@@ -39,11 +39,9 @@ from raysent.data.corpus.documents import (
 from raysent.data.corpus.sources import CorpusConfig, corpus_sources, find_sources
 from raysent.data.corpus.store import Corpus
 from raysent.data.corpus.written import StoredSentences, read_written, write_written
-from raysent.data.languages import WITHOUT_BLANKS
 from raysent.data.sentences import SPLITTING_VERSION
 from raysent.data.unicode_form import OF_NEW, UnicodeForm
 from raysent.data.vocabulary import (
-    MAX_UNKNOWN_SHARE,
     TOKENIZER_VERSIONS,
     UNK_ID,
     ChunkTable,
@@ -55,6 +53,7 @@ from raysent.data.vocabulary import (
     VocabularyType,
     as_rows,
     build_vocabulary,
+    choose_type,
     train_subwords,
 )
 from raysent.errors import DataError
@@ -147,14 +146,15 @@ def vocabulary_type(
 def _vocabulary_type(
     text: _Text, config: CorpusConfig, vocabulary: VocabularyConfig
 ) -> tuple[VocabularyType, str]:
-    if vocabulary.type != "auto":
-        return vocabulary.type, "given"
-    if text.language.code in WITHOUT_BLANKS:
-        return (
-            "subwords",
-            f"the text is in {text.language.code}, which writes no blanks between words",
-        )
-    words = text.words()
+    return choose_type(
+        vocabulary,
+        language=lambda: text.language.code,
+        unknown_share=lambda: _unknown_share(text.words(), config, vocabulary),
+    )
+
+
+def _unknown_share(words: TextStore, config: CorpusConfig, vocabulary: VocabularyConfig) -> float:
+    """Return the part of the tokens of held-out text that words of the training text leave unknown."""
     splits = _splits(words, config)
     counts = _word_counts(words, splits.train)
     train_vocabulary = build_vocabulary(zip(words.words, counts.tolist(), strict=True), vocabulary)
@@ -164,11 +164,7 @@ def _vocabulary_type(
         count=len(words.words),
     )
     held_out = _word_counts(words, splits.validation)
-    share = float(held_out[is_unknown].sum() / max(1, held_out.sum()))
-    reason = f"words would leave {share:.1%} of the tokens of held-out text unknown"
-    if share > MAX_UNKNOWN_SHARE:
-        return "subwords", reason
-    return "words", reason
+    return float(held_out[is_unknown].sum() / max(1, held_out.sum()))
 
 
 def _word_counts(text: TextStore, split: Split) -> np.ndarray:

@@ -1,3 +1,4 @@
+from .choice import choose_type as choose_type
 from .subwords import train_subwords as train_subwords
 from .tokens import PAD_ID as PAD_ID
 from .tokens import PAD_WORD as PAD_WORD

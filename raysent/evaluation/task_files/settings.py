@@ -324,11 +324,11 @@ def _option_value(key: str, value: str) -> Any:
 
 def _read_task_file(path: Path, own: str | None) -> list[TaskSettings]:
     document = read_yaml(path)
-    several = document.values.get("tasks")
+    several = document.get("tasks")
     if several is None:
-        values = {"name": _stem_of(path), **document.values, **({"name": own} if own else {})}
+        values = {"name": _stem_of(path), **document.get(), **({"name": own} if own else {})}
         return [_from_values(replace(document, values=values), path.parent)]
-    if set(document.values) != {"tasks"} or not isinstance(several, dict):
+    if set(document.get()) != {"tasks"} or not isinstance(several, dict):
         raise ConfigError(f"{path}: tasks: must be the only key, with a mapping of names to tasks")
     found = []
     for name, values in several.items():
@@ -351,7 +351,7 @@ def _stem_of(path: Path) -> str:
 
 def _from_values(document: Document, folder: Path) -> TaskSettings:
     """Return the settings of a file's values; paths are relative to the file's folder."""
-    given = document.values.get("path", document.values.get("files"))
+    given = document.get("path", default=document.get("files"))
     if given is None:
         raise document.error(("path",), "must name a table; given nothing")
     paths = (
@@ -359,7 +359,7 @@ def _from_values(document: Document, folder: Path) -> TaskSettings:
         if isinstance(given, dict)
         else given
     )
-    values = {key: value for key, value in document.values.items() if key != "files"}
+    values = {key: value for key, value in document.get().items() if key != "files"}
     values["path"] = paths if isinstance(paths, dict) else _located(str(paths), folder)
     return validate(TaskSettings, replace(document, values=values))
 
