@@ -59,7 +59,7 @@ class Evaluator:
             and the record say what was left out. A record that left nothing out is the same as without a limit.
         goes_on: Whether a model that cannot be fitted to a task is left out with a line, unless no model can; otherwise
             it is an error.
-        rows: The rows of tasks that are there already, which several evaluators of one sweep share; None where files may
+        rows: The rows of tasks that are there already, which the evaluators of one sweep share; None where files may
             change between two calls.
     """
 
