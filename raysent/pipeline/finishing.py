@@ -136,7 +136,7 @@ class _Finish:
         """The pretrained encoders, each followed by its middle layer where it has one."""
         return with_middle_layers(self.ended.space.evaluation.pretrained or ())
 
-    def run(self, members: list[Path], label_sizes: Sequence[int]) -> _Found:
+    def run(self, members: list[Path], label_sizes: Sequence[int | str]) -> _Found:
         """Take every step that the budget allows.
 
         Args:
@@ -208,7 +208,9 @@ class _Finish:
             copies_hub=wanted.copy_pretrained,
         )
 
-    def _write_label_curves(self, result: EnsembleResult | None, sizes: Sequence[int]) -> None:
+    def _write_label_curves(
+        self, result: EnsembleResult | None, sizes: Sequence[int | str]
+    ) -> None:
         """Write the members' scores against the number of labels, for tasks with classes."""
         names = () if result is None else result.members
         folders = (self.ended.folder / TRIALS_FOLDER / name for name in names)

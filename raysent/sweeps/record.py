@@ -69,13 +69,13 @@ class RecordedTasks:
         specs: The tasks, as `resolve_tasks` takes them; None for all whose files are there.
         names: Their names, in the same order; the specs where an earlier version recorded none.
         data: Folder of task files.
-        label_sizes: Numbers of labels at which models are also scored; none for no curves.
+        label_sizes: Numbers of labels, or `all`, at which models are also scored; none for no curves.
     """
 
     specs: Sequence[str] | None = None
     names: Sequence[str] = ()
     data: str | None = None
-    label_sizes: Sequence[int] = ()
+    label_sizes: Sequence[int | str] = ()
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> RecordedTasks:
