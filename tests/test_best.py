@@ -138,6 +138,35 @@ def test_few_rows_do_not_displace_what_is_good_elsewhere():
         assert to_take([good, good], [0, 1]) == 0
 
 
+@pytest.mark.parametrize(("rows", "noise"), [(40, 0.5), (900, 3.0)])
+def test_combination_with_what_learned_labels_stands_first(tmp_path, rows, noise):
+    """Few rows that speak for the encoder alone do not displace it; with hundreds, noise costs it nothing."""
+    task = api.Task(write_reviews(tmp_path / "reviews.csv", rows=rows, signal=0.9))
+    ((encoder,),) = (
+        Evaluator(tmp_path / "evaluation").records(expand(["hash:300"]), [task]).values()
+    )
+    (fold,) = encoder.folds
+    generator = np.random.default_rng(0)
+    guesses = noise * generator.normal(size=fold.validation_log_probabilities.shape)
+    guesses -= np.logaddexp.reduce(guesses, axis=1, keepdims=True)
+    tuned = replace(
+        encoder,
+        folds=(replace(fold, validation_log_probabilities=guesses),),
+        about={**encoder.about, "learned": True},
+    )
+    cost = MemberCost(encode_ms=1.0, num_bytes=1, training_s=None)
+    candidates = fit_candidates([tuned, encoder], [cost, cost], groups=[(0, 1)], worth=[0.5, 0.5])
+    steps = {frozenset(one.members): one.step for one in candidates if one.method != "majority"}
+    assert steps[frozenset({0})] is None
+    assert 1 in steps.values()
+    targets = encoder.targets.take(fold.validation_rows)
+    taken, _ = choose(candidates, targets, task=encoder.task)
+    if rows < MIN_CHOOSING_ROWS:
+        assert set(candidates[taken].members) == {0, 1}
+    without = targets.score(fold.validation_log_probabilities)
+    assert targets.score(candidates[taken].held_out) >= without - 0.05
+
+
 @pytest.mark.parametrize("rows", [200, 1000])
 def test_members_that_are_right_but_unsure_count_with_hundreds_of_rows(rows):
     """As a strongly regularised TF-IDF, which a choice by the log loss of means leaves out."""

@@ -8,9 +8,10 @@ else to TF-IDF of parts of words.
 
 Where rows cannot decide, the order comes from what holds elsewhere. First stands the encoder, or TF-IDF, alone; then
 the combination of what needs no training, with the best trial, and with all trials: each takes the place of the one
-before it if its log loss of out-of-fold predictions is lower. Anything else, such as one trial alone, has to be better
-by a standard error of the paired difference, of fifty rows or more. Before they are compared, predictions are scaled so
-that their probabilities are true. Of rated pairs the correlation decides, and its interval.
+before it if its log loss of out-of-fold predictions is lower. Where a model that began with the encoder has learned the
+labels, its combination with what needs no training stands first. Anything else, such as one trial alone, has to be
+better by a standard error of the paired difference, of fifty rows or more. Before they are compared, predictions are
+scaled so that their probabilities are true. Of rated pairs the correlation decides, and its interval.
 
 A model that learned the task's labels is a member like any other where models of its setting that have not learned a
 row predict it (`evaluation.parts`). Where some rows alone are predicted so, the others are fitted and chosen by all
@@ -392,9 +393,11 @@ def fit_candidates(
         groups: Sets of models to combine, as places among them; see `groups_of`.
         worth: What each model is worth on other tables; see `worth_elsewhere`.
     """
-    leaders = [
-        place for place, record in enumerate(records) if worth[place] and not record.score.learned
-    ]
+    leading = {place for place in range(len(records)) if worth[place]}
+    as_they_are = [place for place in sorted(leading) if not records[place].score.learned]
+    free = as_they_are or sorted(leading)
+    # What learned the labels leads together with the encoder that it began with, and not alone.
+    alone = free[:1] if leading == set(free) else []
     candidates = [
         _fitted(
             [place],
@@ -402,15 +405,17 @@ def fit_candidates(
             costs,
             worth,
             method=ALONE,
-            step=0 if [place] == leaders[:1] else None,
+            step=0 if [place] == alone else None,
         )
         for place, record in enumerate(records)
     ]
     for step, group in enumerate(groups, start=1):
-        leans = set(leaders) <= set(group)
+        leans = leading <= set(group)
         combined = _combined(group, records, costs, worth, step=step if leans else None)
         if combined is not None:
             candidates.append(combined)
+    if all(candidate.step is None for candidate in candidates):
+        candidates[free[0]] = replace(candidates[free[0]], step=0)
     if not records[0].targets.is_scored:
         sizes = [
             (-len(one.fold.validation_rows), one.cost.num_bytes, one.cost.encode_ms)
