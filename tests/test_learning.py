@@ -91,6 +91,23 @@ def test_labels_start_from_the_encoder_and_from_words(encoder_folder, table, sec
     assert other.pretrained is None
 
 
+def test_finetune_searches_every_encoder_that_is_named(encoder_folder, table, seconds, tmp_path):
+    """Starts, kinds of training, adapters, rates, steps and batches, and nothing but these."""
+    other = write_sentence_transformer(
+        tmp_path / "other", write_bert(tmp_path / "bert", seed=1), pooling="cls"
+    )
+    space = with_labels_of(space_of("finetune"), table)
+    encoders = [f"st:{encoder_folder}", "static:none", f"st:{other}"]
+    space, line = with_pretrained_family(space, encoders, table)
+    assert line == ""
+    assert {params["family"] for params in space.edges()} == {"pretrained"}
+    configs = [space.config(params) for params in space.edges()]
+    assert {config.encoder.path for config in configs} == {str(encoder_folder), str(other)}
+    assert {config.encoder.lora and config.encoder.lora.rank for config in configs} == {None, 4, 16}
+    assert {config.training.batch_size for config in configs} == {16, 32}
+    assert {config.objective.type for config in configs} == {"contrast", "task"}
+
+
 @pytest.mark.parametrize(
     ("epoch", "steps"), [(0.1, [50, 100, 200, 400]), (60.0, None), (3.0, [50, 100])]
 )

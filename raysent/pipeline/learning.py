@@ -38,7 +38,7 @@ from raysent.training.workers import Workers
 
 NAME = "pretrained"
 _SECTION = "pretrained"
-_STEPS = "training.steps"
+_STEPS, _BATCH = "training.steps", "training.batch_size"
 # Fewer steps than this teach next to nothing.
 LEAST_STEPS = 100
 # Of a step that is not measured, as of a cluster with other devices, in seconds.
@@ -52,10 +52,12 @@ class _Start:
     Attributes:
         name: Of the encoder, for a reader.
         encoder: Settings of the encoder.
+        others: Paths of further encoders, which are searched with it.
     """
 
     name: str
     encoder: Mapping[str, Any]
+    others: tuple[str, ...] = ()
 
 
 def with_pretrained_family(
@@ -105,9 +107,12 @@ def with_pretrained_family(
 def is_only_family(space: SearchSpace) -> bool:
     """Return whether the family is the only one of a space that it joins.
 
-    So it is where the user names the encoder, and where the only text is that of the task's rows.
+    So it is where the space says so, where the user names the encoder, and where the only text is that of the task's
+    rows.
     """
-    return bool(_named_parts(space) & {"encoder", "initial"}) or "corpus" in space.fitted
+    is_named = bool(_named_parts(space) & {"encoder", "initial"})
+    says_so = space.pretrained is not None and space.pretrained.alone
+    return is_named or says_so or "corpus" in space.fitted
 
 
 def _named_parts(space: SearchSpace) -> set[str]:
@@ -151,16 +156,22 @@ def _start_of(space: SearchSpace, encoders: Sequence[str]) -> _Start | None:
         if named is None or config.encoder.type != "pretrained":
             return None
         return _Start(str(named.path), config.encoder.model_dump(mode="json"))
-    for encoder in encoders:
-        scheme, place = split_path(encoder)
-        if scheme not in PRETRAINED_SCHEMES or place is None:
-            continue
-        try:
-            read_backbone(str(find_encoder(place, has_weights=False).folder))
-        except RaysentError:  # it is a member as it is
-            continue
-        return _Start(Path(place).name, {"path": place})
-    return None
+    places = [place for place in map(_trainable, encoders) if place is not None]
+    if not places:
+        return None
+    return _Start(Path(places[0]).name, {"path": places[0]}, tuple(places[1:]))
+
+
+def _trainable(encoder: str) -> str | None:
+    """Return the path of an encoder that can be trained; None of one that is a member as it is alone."""
+    scheme, place = split_path(encoder)
+    if scheme not in PRETRAINED_SCHEMES or place is None:
+        return None
+    try:
+        read_backbone(str(find_encoder(place, has_weights=False).folder))
+    except RaysentError:
+        return None
+    return place
 
 
 def _rows_of(tasks: TaskSet) -> TaskData | None:
@@ -189,12 +200,19 @@ def _joined(
     run["encoder"] = {**run["encoder"], **start.encoder}
     run["labels"] = dict(labels)
     # Two rows of each class are the least that contrast needs.
-    run["training"]["batch_size"] = max(run["training"]["batch_size"], 2 * len(rows.label_names))
+    least = 2 * len(rows.label_names)
+    run["training"]["batch_size"] = max(run["training"]["batch_size"], least)
     given = {".".join(path[1:]) for path in space.document.options if path[0] == "base"}
     for name in given:  # what the user sets holds for the family too, and ends its search
         if get_dotted(run, name, ...) is not ...:
             set_dotted(run, name, get_dotted(values["base"], name))
     of_family = {name: domain for name, domain in section.search.items() if name not in given}
+    if _BATCH in of_family:
+        sizes = [max(size, least) for size in of_family[_BATCH]["choice"]]
+        of_family[_BATCH] = {"choice": list(dict.fromkeys(sizes))}
+    if start.others:
+        paths = {"choice": [start.encoder["path"], *start.others]}
+        of_family = {"encoder.path": paths, **of_family}
     search, when = values.pop("search", {}), values.pop("when", {})
     families = {} if is_alone else search.pop(FAMILY, {"choice": {"words": {}}})["choice"]
     searched = {FAMILY: {"choice": {**families, NAME: run}}}

@@ -248,12 +248,14 @@ class PretrainedFamily(StrictModel):
         search: As of the space, for this family alone.
         when: As of the space, among these names.
         first: Settings of its first trials, as of the space.
+        alone: Whether the space's other families, or its own run, are left out where this one takes part.
     """
 
     run: dict[str, Any]
     search: dict[str, Any] = pydantic.Field(default_factory=dict)
     when: dict[str, dict[str, Any]] = pydantic.Field(default_factory=dict)
     first: list[dict[str, str | int | float | bool | None]] = pydantic.Field(default_factory=list)
+    alone: bool = False
 
 
 class SpaceFile(StrictModel):
