@@ -203,6 +203,7 @@ def encode_corpus(  # noqa: PLR0913 - the options of the command
     else:
         encoder = model
     encoding.check(encoder, name)
+    # Of several prompts the one that the model has is part of the folder's format.
     if not isinstance(encoding.prompt_name, str | None):
         prompt_name = encoder.prompt_for(tuple(encoding.prompt_name))
         encoding = replace(encoding, prompt_name=prompt_name)
@@ -370,6 +371,7 @@ def _encode_in_processes(
             encode_blocks(encoder, blocks(), num_processes=num_processes, **options)
         ) as encoded,
     ):
+        # Blocks come in the order in which they were sent: `ahead` has the texts of each, and where a file ends.
         for file in todo:
             with target.writing(file) as writer:
                 for vectors in encoded:

@@ -99,6 +99,7 @@ class MlflowRuns:
             "raysent.folder": self._trials.address_of(trial.name),
         }
         run = self._run_of(trial.name, tags, event, params=trial.params)
+        # A sweep that is resumed shows its tracker the events of trials that ended before.
         if trial.name in self._ended:
             return
         if event["event"] == "report":

@@ -138,6 +138,7 @@ def evaluate_on_mteb(
             folder = record_folder(output / member.folder, MTEB)
             key = _key(member, task)
             score = None
+            # A file's own task has no revision by which a change of its data would be seen.
             if is_published:
                 with contextlib.suppress(ArtifactError):  # a damaged one is computed again
                     score = read_score(folder, task.metadata.name, MtebScore, key=key)

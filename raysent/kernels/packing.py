@@ -189,6 +189,7 @@ def pack_blocks(
     starts = _starts(sentences.lengths)
     for rows in block_rows(sentences.lengths, batch_size=batch_size):
         lengths = sentences.lengths[rows]
+        # The place of each token in its sentence, so that a block's tokens are found in those of all sentences.
         inside = np.arange(int(lengths.sum())) - np.repeat(_starts(lengths), lengths)
         yield _pack(words, tokens[np.repeat(starts[rows], lengths) + inside], lengths, device)
 
@@ -217,6 +218,7 @@ def _pack(
     sorted_lengths = lengths[order]
     time = np.arange(sorted_lengths[0])[:, None]
     reaches = time < sorted_lengths[None, :]  # [time, batch]
+    # Time-major: of each time step the tokens of the sentences that reach it, which are the first ones.
     forward = (starts[order][None, :] + time)[reaches]
     backward = ((starts[order] + sorted_lengths - 1)[None, :] - time)[reaches]
 

@@ -196,6 +196,7 @@ def lay_out_padded(order: TokenOrder, cut: Cut, device: torch.device | None) -> 
     if order.rows is not None:
         rows = order.rows[rows]
     if cut.rows_per_word > 1:
+        # A word has a row for each direction, one after another: a place reads that of its own direction.
         rows = rows * cut.rows_per_word + direction
     arrays = {
         "rows": rows,
@@ -266,6 +267,7 @@ def _numbered(
         time = np.arange(group.length)[:, None]
         is_inside = time < lengths
         for direction in range(directions):
+            # The second direction reads a sentence from its last word; its padding too comes at the end.
             read_time = lengths - 1 - time if direction else time
             read_time = np.where(is_inside, read_time, 0)
             tokens = order.of_sentence[members] + order.of_time[read_time]
@@ -287,6 +289,7 @@ def _sums(rows: Integers, is_token: npt.NDArray[np.bool_], num_rows: int) -> dic
     places = np.flatnonzero(is_token)
     rows = rows[places]
     counts = np.bincount(rows, minlength=num_rows)
+    # A row is added up in parts of a few places each, and then the parts: both in an order that never changes.
     num_parts = -(-counts // _ROWS_AT_ONCE)
     row_starts = np.cumsum(num_parts) - num_parts
     part_row = np.repeat(np.arange(num_rows), num_parts)

@@ -30,8 +30,8 @@ from raysent.kernels.recordings import Kept
 Kernel = Literal["compiled", "packed", "torch", "cudnn", "graph"]
 Implementation = Literal["auto", "compiled", "packed", "torch", "cudnn", "graph"]
 
-# What a time step of a group costs beside its products, in multiplications: on an H200 the launches of a time step take
-# as long as about so many in float32, and in bfloat16.
+# What a time step of a group costs beside its products, in multiplications in float32 and in bfloat16: a large GPU
+# computes about so many in the time that the launches of a step take.
 _STEP_PRODUCTS = 1.5e8
 _STEP_LOW_PRODUCTS = 1e9
 
@@ -66,10 +66,13 @@ def chosen_kernel(cell: Cell, implementation: str, device: torch.device) -> Kern
     """
     if cell.resets_before:
         # No other kernel has this cell.
-        wants_graph = implementation == "graph" or (implementation == "auto" and is_gpu(device))
-        return "graph" if wants_graph else "packed"
+        if implementation == "graph" or (implementation == "auto" and is_gpu(device)):
+            return "graph"
+        return "packed"
+    if implementation == "auto" and is_gpu(device):
+        return "cudnn"
     if implementation == "auto":
-        return "cudnn" if is_gpu(device) else _on_cpu(cell)
+        return _on_cpu(cell)
     if implementation == "compiled":
         load(cell.kind)
     return implementation  # type: ignore[return-value]

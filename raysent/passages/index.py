@@ -235,6 +235,7 @@ class SearchIndex:
                 raise DataError(
                     f"{self.folder.name}: {batch.file}: vectors must be finite; train the model again"
                 )
+            # Bits are on the disk as they are compared.
             if self.format.precision != "ubinary":
                 if is_bits:
                     rows = pack_bits(rows > 0)
@@ -407,6 +408,7 @@ class SearchIndex:
         rows = np.empty((len(queries), k), np.int64)
         scores = np.empty((len(queries), k))
         depth = max(_LEAST_RESCORED, _RESCORED * k)
+        # In blocks, so that memory does not grow with the number of queries.
         for first in range(0, len(queries), _QUERIES_AT_ONCE):
             part = vectors[first : first + _QUERIES_AT_ONCE]
             near = nearest_codes(self.vectors, np.packbits(part > 0, axis=1), k=depth)
@@ -414,6 +416,7 @@ class SearchIndex:
             pairs = zip(query_vectors, near.rows, strict=True)
             for number, (vector, near_rows) in enumerate(pairs, start=first):
                 points = normalize_rows(self._rescored(near_rows)) @ vector
+                # Of equal points the first passage is the first, so that answers do not depend on the search before.
                 order = np.lexsort((near_rows, -points))[:k]
                 rows[number] = near_rows[order]
                 scores[number] = points[order]

@@ -301,6 +301,7 @@ class Tower(nn.Module):
 
     def block_parameters(self) -> list[tuple[nn.Parameter, ...]]:
         """Return the parameters of each such block except the word vectors."""
+        # By identity: two parameters of equal values are not the same one.
         words = {id(table.weight) for table in self.modules() if isinstance(table, WordTable)}
         return [tuple(parameter for parameter in self.parameters() if id(parameter) not in words)]
 

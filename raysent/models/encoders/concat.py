@@ -141,6 +141,7 @@ class Encoder(Tower):
 
     def use_small_groups(self) -> bool:
         """Let the members take groups with little padding; returns whether one does so that did not."""
+        # A list, so that every member is asked.
         changed = [member.use_small_groups() for member in self._towers()]
         return any(changed)
 

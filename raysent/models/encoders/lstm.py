@@ -128,6 +128,7 @@ class Encoder(Tower):
         vectors = cast("Tensor", self.words(words))
         if self._kernel in {"torch", "cudnn"}:
             return [vectors]
+        # Both biases are added to the same sum of each gate.
         return [
             functional.linear(vectors, weight, input_bias + recurrent_bias)
             for weight, _, input_bias, recurrent_bias in self.lstm.all_weights

@@ -497,6 +497,7 @@ def neighbour_masks(
     distance = (sources[:, None] - candidates[None, :]).abs_()
     is_other = distance > context_size
     itself = distance == 0
+    # In place: these matrices are the largest that a step has.
     return (is_other | itself).logical_not_(), is_other
 
 
@@ -508,6 +509,7 @@ def has_neighbour(places: Tensor, *, context_size: int) -> Tensor:
         context_size: Sentences on each side that count as neighbours.
     """
     ascending, order = places.sort()
+    # In ascending order the nearest sentence is the one before or the one after.
     is_near = ascending.diff() <= context_size
     no = is_near.new_zeros(1)
     is_neighbour = torch.cat([is_near, no]) | torch.cat([no, is_near])

@@ -112,6 +112,7 @@ class Objective(ContextObjective):
     def compare(self, vectors: tuple[Tensor, ...], places: Tensor, rows: slice) -> Tensor:
         """Return the mean over the sentences, in nats."""
         first, second = map(self.agreement.unit, vectors)
+        # a_ij adds the similarities of both views of i with the other view of j: with all rows one product is enough.
         if rows == slice(None):
             scores = first @ second.T
             scores = scores + scores.T
