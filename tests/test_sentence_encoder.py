@@ -116,6 +116,25 @@ def test_encode_puts_a_prompt_before_each_sentence() -> None:
     np.testing.assert_array_equal(model.encode_document(TEXT), ENCODER.encode(TEXT))
 
 
+def test_prompts_are_named_by_the_first_that_a_model_has() -> None:
+    """Of several encoders each looks for its own; the text of a prompt is what stands before a text."""
+
+    class Prompted(HashEncoder):
+        prompts = {"passage": "passage: ", "own": "own: "}  # noqa: RUF012
+        default_prompt_name = "own"
+
+    model = Prompted(12)
+    assert model.prompt_for(("document", "passage")) == "passage"
+    assert model.prompt_for(("query",)) == []
+    assert model.prompt_text("passage") == "passage: "
+    assert model.prompt_text() == "own: "
+    joined = JoinedEncoders([HashEncoder(12), model])
+    assert joined.prompt_for(("document", "passage")) == ["document", "passage"]
+    assert joined.prompt_for(("query",)) == []
+    with pytest.raises(ConfigError, match=r"^prompt_name: must be one of the model's prompts"):
+        model.prompt_text("query")
+
+
 @pytest.mark.parametrize(("prompt", "first"), [(None, "own: "), ("given: ", "given: "), ("", "")])
 def test_prompt_of_joined_encoders_replaces_their_own(prompt, first) -> None:
     """It stands once before each text; without one, each encoder takes its default."""
