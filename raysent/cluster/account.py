@@ -410,7 +410,10 @@ class Account:
         for role in (worker_role(cluster), head_role(cluster)):
             with aws_errors(f"role {role}"), contextlib.suppress(missing):
                 for name in self.iam.list_role_policies(RoleName=role)["PolicyNames"]:
-                    is_removed = name == _inputs_of(sweep) if sweep else name.startswith(_INPUTS)
+                    if sweep:
+                        is_removed = name == _inputs_of(sweep)
+                    else:
+                        is_removed = name.startswith(_INPUTS)
                     if is_removed:
                         self.iam.delete_role_policy(RoleName=role, PolicyName=name)
 

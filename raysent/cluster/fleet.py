@@ -223,7 +223,9 @@ def make_admission(
         )
         for name, kind in settings.types.items()
     ]
-    hourly_usd = prices.of(settings.head).worst_usd_per_hour if settings.head else 0.0
+    hourly_usd = 0.0
+    if settings.head:
+        hourly_usd = prices.of(settings.head).worst_usd_per_hour
     return Admission(
         [kind for kind in types if kind.num_slots > 0],
         budget,
@@ -252,7 +254,9 @@ def make_fleet(
     settings = FleetSettings.from_environment()
     if settings is None:
         return None
-    provider = AwsMachines(settings.cluster, settings.region) if settings.region else None
+    provider = None
+    if settings.region:
+        provider = AwsMachines(settings.cluster, settings.region)
     return Fleet(
         settings, config, budget, prices, layout, since=started - config.boot_s, provider=provider
     )

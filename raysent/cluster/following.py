@@ -113,7 +113,10 @@ def find_run(name: str, *, new_run: Path) -> StoredRun:
         record = read_record(remote)
     except ArtifactError as error:
         raise _never_submitted(name, remote) or error from None
-    folder = Path(name) if (Path(name) / REMOTE_FILE).is_file() else new_run
+    if (Path(name) / REMOTE_FILE).is_file():
+        folder = Path(name)
+    else:
+        folder = new_run
     return StoredRun(remote, folder, record)
 
 

@@ -133,7 +133,9 @@ class Jobs:
             "env_vars": dict(environment),
             "excludes": ["__pycache__"],
         }
-        job_options = {"submission_id": name, "metadata": {_RUN_KEY: run}} if name else {}
+        job_options: dict[str, Any] = {}
+        if name:
+            job_options = {"submission_id": name, "metadata": {_RUN_KEY: run}}
         until = time.monotonic() + _READY_S
         while True:
             try:

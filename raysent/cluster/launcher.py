@@ -334,7 +334,9 @@ class Launcher(Head):
         with FileLock(self.folder / _LOCK_FILE):
             machines = self.account.machines(self.cluster.name)
             head = next((machine for machine in machines if machine.is_head), None)
-            stranger = "" if head is None else self.stranger(head)
+            stranger = ""
+            if head is not None:
+                stranger = self.stranger(head)
             if stranger:
                 raise CloudError(f"{self.cluster.path}: {stranger}")
             has_workers = any(not machine.is_head for machine in machines)
@@ -367,7 +369,10 @@ class Launcher(Head):
             self.file.chmod(0o600)
             self.has_launched = head is None or is_left
             self._own_file.unlink(missing_ok=True)
-            since = time.time() if head is None else head.launched
+            if head is None:
+                since = time.time()
+            else:
+                since = head.launched
             write_json(self._launching_file, {"since": since, "sweep": sweep}, sealed=False)
             self._ray(["up", "--yes", "--no-config-cache", str(self.file)], on_line)
             with contextlib.suppress(CloudError):

@@ -146,7 +146,9 @@ class Signs:
                 has_ended = jobs.of_run(self._remote).get(self._job)
                 if has_ended is None:
                     return None
-                return jobs.why_ended(self._job) if has_ended else ""
+                if has_ended:
+                    return jobs.why_ended(self._job)
+                return ""
         except (CloudError, ArtifactError):
             return None
 

@@ -105,7 +105,10 @@ def slurm_file(
         ConfigError: If the file exists, the budget is not in GPU-hours, the nodes have no GPU to count, or an option
             holds a secret of an address.
     """
-    folder = f"runs/{safe_name(Path(space).stem)}" if run is None else str(run)
+    if run is None:
+        folder = f"runs/{safe_name(Path(space).stem)}"
+    else:
+        folder = str(run)
     options = [
         word
         for name, value in (set or {}).items()

@@ -247,7 +247,9 @@ class SweepJob:
 
     def how_to_continue(self) -> str:
         """Return the commands that show and stop the sweep."""
-        end = "the cluster stays afterwards" if self.is_kept else "the cluster ends with it"
+        end = "the cluster ends with it"
+        if self.is_kept:
+            end = "the cluster stays afterwards"
         return f"{how_to_continue(self.remote)}; {end}"
 
     def _submit(self, jobs: Jobs) -> None:

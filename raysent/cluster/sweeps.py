@@ -187,7 +187,10 @@ def plan_on_cluster(  # noqa: PLR0913 - the options of the command
     file = find_space(str(space))
     machines = read_cluster(Path(cluster))
     data_dir = None if data is None else Path(data)
-    run_folder = default_run_folder(file.stem) if run is None else Path(run)
+    if run is None:
+        run_folder = default_run_folder(file.stem)
+    else:
+        run_folder = Path(run)
     overrides = SpaceOptions(corpus, set, scale, metric, data, settings).overrides(file)
     # The machines have none of the folders that lessons are learnt from.
     overrides += lesson_overrides(read_space(file, overrides=overrides))
@@ -195,7 +198,9 @@ def plan_on_cluster(  # noqa: PLR0913 - the options of the command
     if run_folder.exists() and (not run_folder.is_dir() or any(run_folder.iterdir())):
         raise ConfigError(f"{run_folder}: must be empty; name another run folder")
     checked, task_names = _with_checked_tasks(priced, tasks, data_dir)
-    options = [] if seed is None else ["--seed", str(seed)]
+    options: list[str] = []
+    if seed is not None:
+        options = ["--seed", str(seed)]
     if labels is not None:
         sizes = parse_sizes(labels) if labels else []
         options += ["--set", f"labels={json.dumps(sizes)}"]
@@ -262,7 +267,10 @@ def plan_resume_on_cluster(
     for limit in limits:
         options += [f"--{limit.name.rpartition('.')[2]}", str(limit.value)]
     is_downloaded = (Path(run) / REMOTE_FILE).is_file()
-    run_folder = Path(run) if is_downloaded else default_run_folder(Path(run).name)
+    if is_downloaded:
+        run_folder = Path(run)
+    else:
+        run_folder = default_run_folder(Path(run).name)
     space = with_overrides(record.space, limits)
     tasks = record.tasks.specs
     submission = _submission(
@@ -448,7 +456,9 @@ def cluster_up(
     Raises:
         RaysentError: With what mends it, if something keeps the cluster from being launched.
     """
-    seconds = None if keep is None else parse_duration(keep)
+    seconds = None
+    if keep is not None:
+        seconds = parse_duration(keep)
     launcher = Launcher(read_cluster(Path(file)))
     say = _say if progress else _silent
     if update and not force:

@@ -79,7 +79,9 @@ def _tagged_sweeps(
     of_head = {machine.sweep for machine in machines if machine.is_head}
     used = []
     for sweep in sorted((of_workers | of_head) - {"", ended_tag}):
-        alive = is_alive(f"{storage}/{sweep}") if storage else None
+        alive = None
+        if storage:
+            alive = is_alive(f"{storage}/{sweep}")
         # The tag of a head names the sweep that it was launched for, which may have ended long ago.
         if alive or (alive is None and sweep in of_workers):
             used.append(sweep)
@@ -106,7 +108,9 @@ def refusal_to_end(
     """
     if are_orphans:
         machines = [machine for machine in machines if machine.expires is None]
-    stranger = "" if are_orphans else _stranger(head, machines)
+    stranger = ""
+    if not are_orphans:
+        stranger = _stranger(head, machines)
     if stranger or are_orphans:
         users = Users(_tagged_sweeps(head, machines, storage, ""))
     else:

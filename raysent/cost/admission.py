@@ -310,7 +310,9 @@ class Admission:
                     break
                 self._counts[kind.name].num_admitted += 1
                 free -= kind.num_slots
-        waiting = self._waiting(reasons, now_s=now_s) if free > 0 else ""
+        waiting = ""
+        if free > 0:
+            waiting = self._waiting(reasons, now_s=now_s)
         return Plan(self._targets(running), self._launches(), waiting)
 
     def _targets(self, running: Mapping[str, int]) -> dict[str, int]:

@@ -39,7 +39,10 @@ def parse_money(value: str | float) -> float:
         ConfigError: If the value is not an amount above 0.
     """
     match = _MONEY.fullmatch(str(value).strip())
-    dollars = float(match["number"]) if match else math.nan
+    if match:
+        dollars = float(match["number"])
+    else:
+        dollars = math.nan
     if not dollars > 0:
         raise ConfigError(
             f"an amount must look like 40usd or 0.50usd and be above 0; given '{value}'"
@@ -181,17 +184,23 @@ class CostConfig(StrictModel):
     @property
     def trial_s(self) -> float | None:
         """Estimated time of a whole trial, in seconds; None if not given."""
-        return None if self.trial is None else parse_duration(self.trial)
+        if self.trial is None:
+            return None
+        return parse_duration(self.trial)
 
     @property
     def budget_usd(self) -> float | None:
         """Dollars for the whole sweep; None for no limit."""
-        return None if self.budget is None else parse_money(self.budget)
+        if self.budget is None:
+            return None
+        return parse_money(self.budget)
 
     @property
     def max_hourly_usd(self) -> float | None:
         """The most that all machines together may cost an hour, in dollars; None for no limit."""
-        return None if self.max_hourly is None else parse_money(self.max_hourly)
+        if self.max_hourly is None:
+            return None
+        return parse_money(self.max_hourly)
 
     @property
     def too_small(self) -> str:

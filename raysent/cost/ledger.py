@@ -398,7 +398,9 @@ _TEXTS = {"node": ("node", "market", "why"), "all": (), "trial": ("trial",)}
 
 
 def _bad_amount(entry: Any) -> str:
-    kind = entry.get("entry") if isinstance(entry, dict) else None
+    kind = None
+    if isinstance(entry, dict):
+        kind = entry.get("entry")
     if kind not in _AMOUNTS:
         return f"must be an entry of kind node, all or trial; it is {kind!r}"
     missing = next((name for name in _TEXTS[kind] if not isinstance(entry.get(name), str)), None)
@@ -433,7 +435,9 @@ def _bad_node(entry: Entry, machines: OpenMachines) -> str:
     is_refund = (
         entry["why"].startswith(INTERRUPTED) and entry["market"] == "spot" and not entry["is_open"]
     )
-    before = machines.charge(node).refundable_usd if is_refund else 0.0
+    before = 0.0
+    if is_refund:
+        before = machines.charge(node).refundable_usd
     if not is_refund or abs(usd + before) > 1e-6 * max(1.0, before):
         return f"usd: must be a number from 0, or the refund of a machine's {before:.6g}; it is {usd!r}"
     return ""

@@ -116,7 +116,9 @@ class Prices:
         if not machines:
             return own_price(self._config.usd_per_hour)
         if name not in machines:
-            problem = f"type '{name}' has no known price" if name else "its type is not known"
+            problem = "its type is not known"
+            if name:
+                problem = f"type '{name}' has no known price"
             most = self.most_expensive
             return replace(
                 most, source=f"{problem}; counted as {most.instance_type}, the most expensive"

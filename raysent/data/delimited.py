@@ -306,7 +306,9 @@ def _unquoted(value: str) -> str:
     match = None
     if '"' in value:
         match = _QUOTED.fullmatch(value)
-    return match[1].replace('""', '"') if match else value
+    if match:
+        return match[1].replace('""', '"')
+    return value
 
 
 def _quoted_rows(form: _Form) -> Iterator[list[str]]:

@@ -37,7 +37,10 @@ def kind_of_labels(values: Iterable[Any], names: Sequence[str], *, is_typed: boo
         names: The names of its classes.
         is_typed: Whether the table has types; otherwise the names say what a reader sees in them.
     """
-    kind = _kind_of_values(values) if is_typed else _kind_of_names(names)
+    if is_typed:
+        kind = _kind_of_values(values)
+    else:
+        kind = _kind_of_names(names)
     # Names of one value, such as 1 and 1.0, could not be distinguished.
     if len({label_value(name, kind) for name in names}) < len(names):
         return "text"

@@ -82,7 +82,8 @@ def _split_plainly(text: str) -> list[str]:
         if sentence[-1:] in _OPENERS and text[end : end + 1] not in ("", "\n"):
             # The splitter put the opening quotation mark of the next sentence at the end of this one.
             opening = _OPENING.search(sentence)
-            sentence = sentence[: opening.start()] if opening else sentence
+            if opening:
+                sentence = sentence[: opening.start()]
             start += len(sentence)
         else:
             start = end

@@ -19,7 +19,7 @@ from __future__ import annotations
 import contextlib
 import re
 import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
@@ -151,7 +151,9 @@ def check_texts(
     )
     if wrong_row is not None:
         expected = "text" if kinds == (str,) else "text or a number"
-        shown_type = "nothing" if values[wrong_row] is None else type(values[wrong_row]).__name__
+        shown_type = "nothing"
+        if values[wrong_row] is not None:
+            shown_type = type(values[wrong_row]).__name__
         raise DataError(
             f"{source}: row {first_row + wrong_row}: {column} must be {expected}; given {shown_type}"
         )
@@ -235,7 +237,10 @@ def read_table(path: str | Path, *, has_header: bool = True, finds_header: bool 
     if kind in TABLE_SUFFIXES:
         splits = {"": open_table(name, has_header=has_header, finds_header=finds_header)}
     else:
-        folder = open_folder(path) if is_remote(name) else expanded(name)
+        if is_remote(name):
+            folder = open_folder(path)
+        else:
+            folder = expanded(name)
         name = address_of(folder)
         splits = _open_splits(folder)
     first = next(iter(splits.values()))
@@ -387,7 +392,11 @@ def open_lines(
     if first is None:
         raise DataError(f"{name}: must name its columns in the first line; given an empty file")
     cells = first.split(separator)
-    names = [cell.strip() for cell in cells] if has_header else map(str, range(len(cells)))
+    names: Iterable[str]
+    if has_header:
+        names = [cell.strip() for cell in cells]
+    else:
+        names = map(str, range(len(cells)))
     return _blocks_of_rows(name, DelimitedRows(tuple(names), rows, has_header))
 
 
@@ -605,7 +614,9 @@ def split_names(folder: str) -> list[str]:
 def _class_names(schema: Any) -> dict[str, list[str]]:
     about = (schema.metadata or {}).get(b"huggingface")
     try:
-        features = parse_json(about)["info"]["features"] if about else {}
+        features: dict[str, Any] = {}
+        if about:
+            features = parse_json(about)["info"]["features"]
     except (ValueError, TypeError, KeyError):  # of another tool
         features = {}
     return {

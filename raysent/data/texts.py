@@ -58,7 +58,10 @@ def read_texts(file: str | None, *, column: str | None = None, has_header: bool 
     if file is None or (not is_table(file) and Source(file).kind == "text"):
         _check_no_column(column, file or "standard input")
         return Texts(read_lines(file))
-    path = file if is_remote(file) else str(expanded(file))
+    if is_remote(file):
+        path = file
+    else:
+        path = str(expanded(file))
     if not is_remote(path) and is_dataset_folder(Path(path)):
         table = read_table(path)
         text_field = column or TEXT_COLUMNS[0]

@@ -164,7 +164,9 @@ def _training(
         reading = f"{len(model.vocabulary):,} words, at most {model.max_length} read of a sentence"
         origin = described(model.origin, model.config.encoder.type)
         lines.append(f"- {name}{origin}; {reading}")
-        run_folder = open_folder(model.source) if model.source else None
+        run_folder = None
+        if model.source:
+            run_folder = open_folder(model.source)
         if run_folder is not None and (run_folder / RUN_FILE).is_file():
             lines += [f"  - {line}" for line in _of_run(run_folder)]
     return "\n".join(lines)

@@ -300,7 +300,9 @@ def _format_of(
 
 def _choose_device(encoder: SentenceEncoder, folder: VectorFolder, address: str | None) -> str:
     """Return the device: what is chosen, what the folder was begun with, or what there is; a GPU must be there."""
-    workers = None if address is None else workers_to_come()
+    workers = None
+    if address is not None:
+        workers = workers_to_come()
     if address is None:
         has_any = default_device().type == "cuda"
     else:
@@ -519,7 +521,10 @@ def _check_file_name(path: str, name: str) -> None:
 
 def _name_below(file: str, path: str) -> str:
     """Return a file's name below the folder that a path names; of a glob, what is before its first wildcard."""
-    root = path.rstrip("/") if is_remote(path) else str(expanded(path))
+    if is_remote(path):
+        root = path.rstrip("/")
+    else:
+        root = str(expanded(path))
     if file == root:
         return file.rpartition("/")[2]
     wildcards = [root.find(mark) for mark in "*?[" if mark in root]

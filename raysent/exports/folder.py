@@ -161,7 +161,9 @@ def export(
     # An empty folder may stand in for the new one.
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
         raise ArtifactError(f"{path}: exists; name a new folder")
-    folder = open_folder(encoder.source) if encoder.source else None
+    folder = None
+    if encoder.source:
+        folder = open_folder(encoder.source)
     with contextlib.ExitStack() as stack:
         with storage_errors(path):
             path.parent.mkdir(parents=True, exist_ok=True)

@@ -326,7 +326,10 @@ class Transformer(nn.Module):
         )
         backbone_config.use_cache = False
         is_mapped = type(backbone_config) in transformers.MODEL_FOR_TEXT_ENCODING_MAPPING
-        auto = transformers.AutoModelForTextEncoding if is_mapped else transformers.AutoModel
+        if is_mapped:
+            auto = transformers.AutoModelForTextEncoding
+        else:
+            auto = transformers.AutoModel
         self.model = auto.from_config(backbone_config, dtype=torch.float32)
         if config["type"] == "transformer":
             self.model.set_input_embeddings(nn.Identity())

@@ -135,7 +135,9 @@ def to_device_together(
 
 def in_float32(values: Tensor) -> Tensor:
     """Return values in float32; what is in it already takes no operation."""
-    return values if values.dtype == torch.float32 else values.float()
+    if values.dtype == torch.float32:
+        return values
+    return values.float()
 
 
 def is_gpu(device: torch.device) -> bool:
@@ -183,7 +185,9 @@ def acting_as_gpu() -> Iterator[None]:
 def product_dtype(device: torch.device) -> torch.dtype:
     """Return the type of the products: autocast's, or float32."""
     is_enabled = torch.is_autocast_enabled(device.type)
-    return torch.get_autocast_dtype(device.type) if is_enabled else torch.float32
+    if is_enabled:
+        return torch.get_autocast_dtype(device.type)
+    return torch.float32
 
 
 def set_matmul_precision() -> str:

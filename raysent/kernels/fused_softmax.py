@@ -133,7 +133,9 @@ def _compute(
     gradients: _Gradients | None = None
     losses = []
     if has_gradient:
-        d_bias = None if bias is None else torch.zeros_like(bias)
+        d_bias = None
+        if bias is not None:
+            d_bias = torch.zeros_like(bias)
         gradients = _Gradients(torch.empty_like(padded), torch.zeros_like(weight), d_bias)
     for first in range(0, num_rows, block):
         block_states = padded[first : first + block]
@@ -193,7 +195,9 @@ def _choose_row_pass(device: torch.device, dtype: torch.dtype, *, is_compiled: b
     can_compile = (
         device.type == "cpu" and dtype in _KERNEL_TYPES and torch.get_num_threads() <= _MAX_THREADS
     )
-    library = try_load("cross_entropy") if is_compiled and can_compile else None
+    library = None
+    if is_compiled and can_compile:
+        library = try_load("cross_entropy")
     if library is None:
         return _torch_pass
     return partial(_compiled_pass, library[f"cross_entropy_{str(dtype).removeprefix('torch.')}"])

@@ -286,7 +286,9 @@ class _Recurrence:
             start = order.batch if needs_backward else 0
             workspace.states[start : start + len(initial)] = initial
             cell.last[: len(initial)] = initial
-        num_tokens = len(order.tokens) - order.num_before if self.has_states else 0
+        num_tokens = 0
+        if self.has_states:
+            num_tokens = len(order.tokens) - order.num_before
         states = projected.new_empty(num_tokens, hidden, dtype=torch.float32)
         for step in self._forward_steps(workspace, cell, low_weight, needs_backward=needs_backward):
             if self.has_states:
@@ -332,7 +334,10 @@ class _Recurrence:
         self, projected: Tensor, bias: Tensor, *, hidden: int, needs_backward: bool
     ) -> tuple[Workspace, Cell]:
         order = self._order
-        tokens = len(order.tokens) if needs_backward else order.batch
+        if needs_backward:
+            tokens = len(order.tokens)
+        else:
+            tokens = order.batch
         workspace = self._workspaces.acquire(
             Shape(hidden, self._dtype, projected.device, tokens, order.batch)
         )
@@ -349,7 +354,10 @@ class _Recurrence:
         # Products are faster with a contiguous operand, in bfloat16 only those of many rows. In float32 a sentence must
         # have the same bits in any company.
         is_copied = weight.dtype == torch.float32 or len(self._order.tokens) >= _WIDE
-        columns = weight.T.contiguous() if is_copied else weight.T
+        if is_copied:
+            columns = weight.T.contiguous()
+        else:
+            columns = weight.T
         for step in self._steps:
             if step.first:
                 first = step.first if needs_backward else 0

@@ -97,7 +97,9 @@ class GroupRun(ABC):
             with torch.inference_mode(False):
                 self.initial = torch.empty(size, device=shape.device)
         self.d_states = shape.buffer(shape.hidden if shape.has_gradient else 0, self.state_dtype)
-        pool = memory_pool(shape.device) if shape.has_gradient else None
+        pool = None
+        if shape.has_gradient:
+            pool = memory_pool(shape.device)
         self._forward = Recording(self._compute_forward, shape.device, pool=pool)
         self._backward = Recording(self._compute_backward, shape.device, pool=pool)
 
@@ -228,7 +230,9 @@ class _Call:
         self._num_rows = len(values)
         self.device = values.device
         values = values.detach().to(self._dtype)
-        starts = None if initial is None else initial.detach().float()
+        starts = None
+        if initial is not None:
+            starts = initial.detach().float()
         first_position = 0
         for group, size in zip(layout.groups, layout.sizes, strict=True):
             shape = RunShape(

@@ -86,7 +86,9 @@ class Recording:
 
 def memory_pool(device: torch.device) -> Any:
     """Return a pool of temporary memory for recordings that never run at the same time."""
-    return torch.cuda.graph_pool_handle() if records(device) else None
+    if records(device):
+        return torch.cuda.graph_pool_handle()
+    return None
 
 
 class Keyed(Protocol):

@@ -469,7 +469,9 @@ def read_queries(file: str) -> list[str]:
     if not is_table(file):
         return [line for line in read_lines(file) if line.strip()]
     table = read_table(file)
-    name = "text" if "text" in table.columns and "query" not in table.columns else "query"
+    name = "query"
+    if "text" in table.columns and "query" not in table.columns:
+        name = "text"
     cells = [cell for cell in table.column(name, key="query") if cell is not None]
     check_texts(cells, source=table.source, column=f"query '{name}'", kinds=(str, int, float))
     # Queries that a model reads alike are one query, in the form that comes first.

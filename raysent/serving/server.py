@@ -53,14 +53,19 @@ def make_application(model: str | Path | SentenceEncoder, config: ServerConfig) 
         index = raysent.SearchIndex(model, model=config.model)
         index.prepare()
         encoder = index.encoder
+    elif isinstance(model, str | Path):
+        encoder = load_predicting(model)
     else:
-        encoder = load_predicting(model) if isinstance(model, str | Path) else model
+        encoder = model
     predictors = list(predictor_of(encoder).values())  # a record that is missing is said now
     if not encoder.cannot_encode:
         encoder.encode(["A sentence that prepares what the first request would wait for."])
     elif not predictors:
         raise ConfigError(encoder.cannot_encode)
-    name = Path(encoder.source).name if encoder.source else type(encoder).__name__
+    if encoder.source:
+        name = Path(encoder.source).name
+    else:
+        name = type(encoder).__name__
     from raysent.serving.application import application  # noqa: PLC0415 - the extra `serve`
 
     return application(encoder, name=name, config=config, index=index)

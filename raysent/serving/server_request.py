@@ -135,7 +135,9 @@ def read_rows(
         needed = f"input[{{}}]: must be a list of two texts, as {predictor.task:.{_SHOWN}} needs"
     rows = _listed(values, limits)
     for index, row in enumerate(rows):
-        num_columns = len(row) if isinstance(row, list) else 1
+        num_columns = 1
+        if isinstance(row, list):
+            num_columns = len(row)
         if num_columns != predictor.num_columns and not _is_tokens(row):
             raise HTTPException(400, f"{needed.format(index)}; given {num_columns:,}")
     columns = [row if isinstance(row, list) else [row] for row in rows]

@@ -92,7 +92,10 @@ def temporary_beside(path: Path) -> Iterator[Path]:
     temporary = _unused_name(path)
     mode = _mode_of(path)
     # Its owner writes it, whatever is allowed of the file that it replaces.
-    allowed = _NEW_FILE_MODE if mode is None else mode | stat.S_IRUSR | stat.S_IWUSR
+    if mode is None:
+        allowed = _NEW_FILE_MODE
+    else:
+        allowed = mode | stat.S_IRUSR | stat.S_IWUSR
     flags = os.O_CREAT | os.O_EXCL | os.O_RDWR | getattr(os, "O_BINARY", 0)
     os.close(os.open(temporary, flags, allowed))
     if mode is not None:

@@ -147,7 +147,9 @@ def without_seal(value: Any, *, name: str, needs_seal: bool = False) -> Any:
     Raises:
         ArtifactError: If it is not as it was sealed.
     """
-    seal = value.pop(_SEAL, None) if isinstance(value, dict) else None
+    seal = None
+    if isinstance(value, dict):
+        seal = value.pop(_SEAL, None)
     if (needs_seal or seal is not None) and seal != content_key(value):
         raise ArtifactError(f"{name}: changed since it was written; restore it or run again")
     return value

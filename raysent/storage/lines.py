@@ -189,7 +189,9 @@ def write_json_lines(path: Path, values: Iterable[Any]) -> None:
 
 def append_json_line(path: Path, value: Any) -> None:
     """Append a line to a short file with one writer; the file is rewritten atomically."""
-    before = read_json_lines(path, is_plain=True) if path.exists() else []
+    before = []
+    if path.exists():
+        before = read_json_lines(path, is_plain=True)
     write_json_lines(path, [*before, value])
 
 

@@ -278,7 +278,9 @@ def _download_lines(path: Path, pool: ThreadPoolExecutor) -> None:
     with locked(path.parent):
         # List under the lock, so that a line that this machine appends in the meantime is not lost.
         items = _line_objects(path)
-        existing = path.read_bytes().splitlines(keepends=True) if path.is_file() else []
+        existing = []
+        if path.is_file():
+            existing = path.read_bytes().splitlines(keepends=True)
         pairs = list(zip(existing, items, strict=False))
         is_same = [
             hashlib.md5(line, usedforsecurity=False).hexdigest() == item.etag

@@ -218,7 +218,11 @@ def _read_modules(modules: Sequence[_Module]) -> list[tuple[_Module, list[_Text]
     """Return the texts of modules; this takes nearly all of the time, and any process can do it."""
     read = []
     for module in modules:
-        texts = [module.topic] if module.topic is not None else _docstrings(module.file)
+        texts: Iterable[str]
+        if module.topic is not None:
+            texts = [module.topic]
+        else:
+            texts = _docstrings(module.file)
         read.append((module._replace(topic=None), [(text, _prose(text)) for text in texts]))
     return read
 

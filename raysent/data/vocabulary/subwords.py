@@ -65,7 +65,9 @@ def train_subwords(sentences: Iterable[str], config: VocabularyConfig) -> Subwor
         )
     runs = _runs_by_count(sentences)
     alphabet = _alphabet(runs, config)
-    case = [normalizers.Lowercase()] if config.lowercase else []
+    case: list[normalizers.Normalizer] = []
+    if config.lowercase:
+        case = [normalizers.Lowercase()]
     normalizer = normalizers.Sequence([normalizers.NFKC(), *case])
     marks = pre_tokenizers.Split(Regex(r"[^\w\s]|_"), "isolated")
     splitter = pre_tokenizers.Sequence(

@@ -94,7 +94,9 @@ def _compiler(name: str) -> list[str]:
     for candidate in candidates:
         if shutil.which(candidate[0]):
             return candidate
-    detail = f"CXX={shlex.join(named_compiler)}" if named_compiler else "none on the PATH"
+    detail = "none on the PATH"
+    if named_compiler:
+        detail = f"CXX={shlex.join(named_compiler)}"
     raise CompilerError(
         f"compiled kernel '{name}': must have a C++ compiler; given {detail}; install g++"
     )

@@ -350,7 +350,10 @@ class Encoder(Tower):
         weights = cast("list[list[Tensor]]", self.gru.all_weights)
         for number, recurrence in enumerate(self._padded_layers):
             cut = self._layer_cut(number, vectors.device, has_states=has_states)
-            layout = packed.padded(cut) if number == 0 else packed.padded_tokens(cut)
+            if number == 0:
+                layout = packed.padded(cut)
+            else:
+                layout = packed.padded_tokens(cut)
             layer_weights = weights[number * directions : (number + 1) * directions]
             parameters = [parameter for direction in layer_weights for parameter in direction]
             last, vectors = padded_states(recurrence, vectors, layout, parameters)

@@ -14,7 +14,7 @@ import copy
 import re
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, Literal, Self, cast
 
@@ -115,8 +115,11 @@ class BackboneEncoderConfig(EncoderConfig):
     def num_fixed(self) -> int:
         """Parameters of one tower that training does not change: the weights beside adapters, and a pooler."""
         tower = self.empty_tower()
-        parameters = () if tower is None else tower.parameters()
-        return sum(parameter.numel() for parameter in parameters if not parameter.requires_grad)
+        if tower is None:
+            return 0
+        return sum(
+            parameter.numel() for parameter in tower.parameters() if not parameter.requires_grad
+        )
 
     @property
     def has_dropout(self) -> bool:
@@ -212,7 +215,10 @@ class Config(BackboneEncoderConfig):
             return values
         if backbone:
             # The folder was read before, or there is none, as where a model is made without weights.
-            read_from = backbone["path"] if isinstance(backbone, dict) else backbone.path
+            if isinstance(backbone, dict):
+                read_from = backbone["path"]
+            else:
+                read_from = backbone.path
             if read_from in (path, None):
                 return values
         try:
@@ -287,7 +293,9 @@ class Encoder(Tower):
         self._config = config
         self._about = config.about
         has_weights = tables.sets_values and self._about.path is not None
-        dropout = None if config.dropout == "auto" else float(config.dropout)
+        dropout = None
+        if config.dropout != "auto":
+            dropout = float(config.dropout)
         with drawing(tables.generator if tables.sets_values else None):
             self.model = transformer(self._about, has_weights=has_weights, dropout=dropout)
             self.heads = nn.ModuleList(heads(self._about, has_weights=has_weights))
@@ -359,7 +367,9 @@ class Encoder(Tower):
     ) -> Tensor:
         """Return the last states of words, as rows of `projected` [places], in the shape of places."""
         inputs = projected.index_select(0, words).view(*shape, -1)
-        drawn = drawing(self.generator) if self._draws else nullcontext()
+        drawn: AbstractContextManager[None] = nullcontext()
+        if self._draws:
+            drawn = drawing(self.generator)
         with drawn, sdpa_kernel(_ATTENTIONS):
             return cast("Tensor", self.model(inputs_embeds=inputs, **options).last_hidden_state)
 
@@ -368,7 +378,10 @@ class Encoder(Tower):
     ) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
         """Yield the states of padded groups, for which transformers makes a mask where there is padding."""
         device = packed.words.device
-        of_gpu = _GPU_BFLOAT16_COST if torch.is_autocast_enabled("cuda") else _GPU_COST
+        if torch.is_autocast_enabled("cuda"):
+            of_gpu = _GPU_BFLOAT16_COST
+        else:
+            of_gpu = _GPU_COST
         is_large = is_gpu(device) and not self.has_small_groups
         cost = of_gpu // self._about.hidden_size**2 if is_large else _CPU_COST
         for token_indices, _, mask, is_full in _laid_out(packed, cost):
@@ -438,7 +451,9 @@ class Encoder(Tower):
         num_layers = self._about.num_layers
         factors = {}
         for name, _ in self.named_parameters():
-            layer = _LAYER.search(name) if name.startswith("model.") else None
+            layer = None
+            if name.startswith("model."):
+                layer = _LAYER.search(name)
             if layer:
                 below = num_layers - int(layer[1]) - 1
             elif "embed" in name or "shared" in name:

@@ -20,7 +20,7 @@ from typing import Any, ClassVar, Literal, TypeAlias
 import numpy as np
 import pydantic
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 
 from raysent.config import ByVariant
@@ -95,7 +95,9 @@ class Objective(BaseObjective):
     def __init__(self, config: Config, build_context: BuildContext) -> None:
         super().__init__()
         self._config = config
-        words = () if build_context.words is None else (build_context.words.weight,)
+        words: tuple[nn.Parameter, ...] = ()
+        if build_context.words is not None:
+            words = (build_context.words.weight,)
         self.word_penalty = L2Penalty(words, weight=config.lambda_w, to="initial")
         self.weight_penalty = L2Penalty(build_context.parameters, weight=config.lambda_c, to="zero")
         self._negatives: Negatives = config.negatives

@@ -92,7 +92,9 @@ class Objective(BaseObjective):
         generator = build_context.generator
         self.hidden = linear_layer(2 * build_context.dim, config.hidden_size, generator=generator)
         self.output = linear_layer(config.hidden_size, config.num_levels, generator=generator)
-        words = () if build_context.words is None else (build_context.words.weight,)
+        words: tuple[nn.Parameter, ...] = ()
+        if build_context.words is not None:
+            words = (build_context.words.weight,)
         head = [*self.hidden.parameters(), *self.output.parameters()]
         self.penalties = nn.ModuleList(
             [
