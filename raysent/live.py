@@ -402,7 +402,8 @@ class SweepView(_View):
         start = f"model {self._num_ended} of {self._num_trials}: "
         if trial.error:
             return f"{start}{self.title(trial)} failed: {trial.error}"
-        ways = {"finished": "", "stopped": ", stopped early", "nan": ", diverged"}
+        cut = ", stopped early" if trial.is_outranked else ", cut short"
+        ways = {"finished": "", "stopped": cut, "nan": ", diverged"}
         score = f"{metric_words(self._metric)} {format_value(self._score(trial))}, "
         end = f"{ways.get(trial.status, '')}, {format_duration(trial.seconds)}"
         best = self._best_text()

@@ -750,7 +750,7 @@ def test_sweep_view_off_a_terminal_prints_one_line_a_model(place):
     lines = stream.getvalue().splitlines()
     assert [line.partition("  [")[0] for line in lines] == [
         "model 1 of 3: context accuracy 0.25, GRU both ways, 8 numbers, trial 0, 1m01s",
-        "model 2 of 3: context accuracy 0.25, GRU both ways, 8 numbers, trial 1, stopped early, 1m01s",
+        "model 2 of 3: context accuracy 0.25, GRU both ways, 8 numbers, trial 1, cut short, 1m01s",
         "model 3 of 3: GRU both ways, 8 numbers, trial 2 failed: it broke",
     ]
     assert max(map(len, lines)) <= 100

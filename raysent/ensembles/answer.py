@@ -226,11 +226,11 @@ class Answer(StrictModel):
             return f"no model is better beyond chance by cross-validation; {best.title}: {lead}"
         if self.simplest is None:
             return self._over_majority_text
-        if self.taken == self.simplest:
+        simple = self.candidates[self.simplest]
+        if self.taken == self.simplest or simple.title == self.answer.title:
             return self._over_majority_text or (
                 "it is the baseline, and nothing is better beyond chance by cross-validation"
             )
-        simple = self.candidates[self.simplest]
         compared = f"baseline {simple.title} {self._figure(simple.test)}: "
         compared += _verdict(self.answer, simple)
         return "; ".join(filter(None, (compared, self._over_majority_text)))

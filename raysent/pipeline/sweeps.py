@@ -473,8 +473,14 @@ def _evaluated(folder: Path, *, progress: bool, tracking: Listener) -> Sweep:
     keep_lessons(ended.recorded)
     record = ended.recorded.record
     prices = spot_prices(record.space.cost.region)
-    with evaluation_machines(record, folder, spot=prices, make_fleet=make_fleet) as machines:
-        evaluation = evaluate_best(ended, machines, progress=progress)
+    try:
+        with evaluation_machines(record, folder, spot=prices, make_fleet=make_fleet) as machines:
+            evaluation = evaluate_best(ended, machines, progress=progress)
+    except KeyboardInterrupt:
+        command = f"raysent resume {shlex.quote(address_of(folder))}"
+        raise KeyboardInterrupt(
+            f"interrupted; what was scored is kept, and this continues: {command}"
+        ) from None
     scores = None if evaluation.result is None else evaluated_scores(folder)
     if scores is not None:
         tracking(scores)
