@@ -97,9 +97,8 @@ def test_evaluations_from_python_use_as_many_processes_as_cores(
     assert used == ([2, 2, 2] if cores == 2 else [])
     monkeypatch.setenv("RAYSENT_CACHE", str(tmp_path / "other"))  # where no record is found
     monkeypatch.setattr(evaluation, "map_jobs", lambda *_: evaluation.run_in_turn)
-    expected = evaluation.evaluate_models(
-        models, tasks=[task], output=tmp_path / "turn", progress=False
-    )
+    options = evaluation.EvaluationOptions([task], output=tmp_path / "turn", progress=False)
+    expected = evaluation.evaluate_models(models, options)
     np.testing.assert_allclose(scores["test"], [one.test for one in expected], atol=1e-6)
     assert both.predict("own", "a red tall thing") == ["c0"]
     assert set(curve.curves) > set(models)
