@@ -266,7 +266,8 @@ def test_evaluate_reports_progress(data_dir, tmp_path):
     Evaluator(tmp_path, data_dir, progress=lambda *event: seen.append(event)).evaluate(
         ["hash:8"], ["CR"]
     )
-    assert seen == [("hash:8: CR", 0, 1), ("hash:8: CR", 1, 1), ("done", 1, 1)]
+    job = "mean of random vectors of words (8 numbers) on CR"
+    assert seen == [(job, 0, 1), (job, 1, 1), ("done", 1, 1)]
 
 
 def test_evaluate_names_a_model_that_returns_nan(data_dir, tmp_path):
