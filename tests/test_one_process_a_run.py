@@ -11,6 +11,7 @@ import pytest
 
 import raysent
 from raysent.errors import ArtifactError, ConfigError
+from raysent.pipeline import planning
 from raysent.pipeline import sweeps as pipeline
 from raysent.pipeline.results import SweepEvaluation
 from raysent.storage import Lease, holding, read_json
@@ -76,7 +77,7 @@ def test_a_second_sweep_into_a_folder_is_refused_before_it_writes(folder, monkey
             _refused(lambda: raysent.sweep(space, run="new", tasks=[], progress=False))
         raise ConfigError("no settings fit")
 
-    monkeypatch.setattr(pipeline, "fit_to_machine", fit)
+    monkeypatch.setattr(planning, "fit_to_machine", fit)
     with pytest.raises(ConfigError, match="no settings fit"):
         raysent.sweep(space, run="new", tasks=[], progress=False)
     assert calls == [[LOCK_FILE]]
