@@ -305,7 +305,7 @@ def test_kinds_are_weighted_by_validation_and_say_what_each_adds(tmp_path, revie
     ]
     assert read_kinds(tmp_path).model_dump(mode="json") == kinds.model_dump(mode="json")
     line = kinds_line(tmp_path, kinds)
-    assert line.startswith(f"all kinds: {tmp_path}/kinds {kinds.together.value:.1f}, ")
+    assert line.startswith(f"Ensemble of the kinds: {tmp_path}/kinds {kinds.together.value:.1f}, ")
     assert line.endswith(f" above {kinds.kinds[0].kind}")
     saved = json.loads((tmp_path / "kinds" / "ensemble.json").read_text())
     assert saved["method"] == "validation"

@@ -375,7 +375,7 @@ def _print_sweep(ended: Sweep, *, as_json: bool) -> int:
         if as_json:
             print_json({**_values(ended), "resume": f"raysent resume {shlex.quote(ended.address)}"})
         return ExitCode.INTERRUPTED
-    from raysent.ensembles import answer_lines, answer_values, kinds_line, notes_of
+    from raysent.ensembles import answer_lines, answer_values, notes_of
 
     evaluation = ended.evaluation
     assert evaluation is not None
@@ -402,14 +402,13 @@ def _print_sweep(ended: Sweep, *, as_json: bool) -> int:
             messages.print(f"nothing was evaluated: {why}")
         elif evaluation.result is not None:
             detail(*ensemble_parts(evaluation.result, is_short=bool(ended.answers)))
-        if evaluation.kinds is not None:
-            detail(*_kinds_parts(ended, evaluation.kinds))
         detail(*notes_of(ended.answers))
-        last = address_of(evaluation.report)
         if evaluation.kinds is not None:
-            last = f"{last}; {kinds_line(ended.folder, evaluation.kinds)}"
-        for line in answer_lines(ended.answers, last):
+            _print_kinds(ended, evaluation.kinds)
+        for line in answer_lines(ended.answers, address_of(evaluation.report)):
             results.print(line, soft_wrap=True)
+        if evaluation.kinds is not None and ended.codes_command:
+            results.print(f"Binary codes of its encoder: {ended.codes_command}", soft_wrap=True)
     return _sweep_code(ended, evaluation)
 
 
@@ -453,24 +452,30 @@ def _values(ended: Sweep) -> dict[str, Any]:
     }
 
 
-def _kinds_parts(ended: Sweep, kinds: Kinds) -> list[Any]:
-    """Return a table of one trial of each kind and of all together, with what each adds; and remarks."""
+def _print_kinds(ended: Sweep, kinds: Kinds) -> None:
+    """Print a table of one trial of each kind and of all together, with what each adds, and where that is saved.
+
+    The ensemble of the kinds is what such a sweep is for, so that it stands on the screen with its members.
+    """
+    from raysent.ensembles import kinds_line
+
     rows = [
         (
-            one.kind,
-            one.member,
-            f"{one.validation:.2f}",
-            with_interval(one.test.value, one.test.interval),
-            with_interval(one.adds.value, one.adds.interval, is_signed=True),
+            score.kind,
+            score.member,
+            f"{score.validation:.2f}",
+            with_interval(score.test.value, score.test.interval),
+            with_interval(score.adds.value, score.adds.interval, is_signed=True),
         )
-        for one in kinds.kinds
+        for score in kinds.kinds
     ]
     together = with_interval(kinds.together.value, kinds.together.interval)
     gain = with_interval(kinds.over_best.value, kinds.over_best.interval, is_signed=True)
     rows.append(("together", "", "", together, f"{gain} above {kinds.kinds[0].kind}"))
     headings = [f"kinds, {kinds.of_tasks}", "trial", "validation", "test", "adds to the others"]
-    codes = f"binary codes of its vectors: {ended.codes_command}" if ended.codes_command else ""
-    return [table_of(headings, rows, num_text=2), *kinds.remarks, codes]
+    print_table(headings, rows, num_text=2)
+    detail(*kinds.remarks)
+    results.print(kinds_line(ended.folder, kinds), soft_wrap=True)
 
 
 def _note_leaderboard(ended: Sweep) -> None:

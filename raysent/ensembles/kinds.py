@@ -160,7 +160,7 @@ def kinds_line(run: Path, kinds: Kinds) -> str:
     """Return where one model of each kind is saved together, and what that is worth."""
     low, high = kinds.over_best.interval
     gain = f"{kinds.over_best.value:+.1f} points ({low:+.1f} to {high:+.1f}) above {kinds.kinds[0].kind}"
-    return f"all kinds: {address_of(run / KINDS_FOLDER)} {kinds.together.value:.1f}, {gain}"
+    return f"Ensemble of the kinds: {address_of(run / KINDS_FOLDER)} {kinds.together.value:.1f}, {gain}"
 
 
 def _kinds(

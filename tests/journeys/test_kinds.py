@@ -32,18 +32,17 @@ def test_one_command_has_a_member_of_each_kind_and_codes_of_the_winner(user, unt
     kinds = json.loads((user.folder / "runs/books/kinds/kinds.json").read_text())
     assert {one["kind"] for one in kinds["kinds"]} == {"uni", "bi", "multichannel"}
     assert all(one["has_ended"] for one in kinds["kinds"])
-    noted = (user.folder / "runs/books/log.txt").read_text()
     for one in kinds["kinds"]:
-        assert re.search(rf"  {one['kind']} +{one['member']} ", noted)
+        assert re.search(rf"^{one['kind']} +{one['member']} ", said, re.MULTILINE)
         assert one["adds"]["interval"][0] <= one["adds"]["value"] <= one["adds"]["interval"][1]
-    assert "; all kinds: runs/books/kinds " in said
+    assert "\nEnsemble of the kinds: runs/books/kinds " in said
 
     (user.folder / "runs/books/kinds").rename(user.folder / "kinds")  # it stands alone
     texts = ["The hotel by the rose was easy.", "The train by the oath was rude."]
     loaded = f"import raysent; print(raysent.load('kinds').predict({texts!r}))"
     assert user.python(loaded).strip() == "['positive', 'negative']"
 
-    [last] = re.findall(r"  binary codes of its vectors: raysent (.*)$", noted, re.MULTILINE)
+    [last] = re.findall(r"^Binary codes of its encoder: raysent (.*)$", said, re.MULTILINE)
     user(
         *shlex.split(last),
         "--run=runs/codes",
