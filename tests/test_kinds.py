@@ -171,7 +171,7 @@ def test_settings_that_the_space_as_it_was_learned_are_those_of_the_kind_that_th
         "family": "bi",
         "objective.context_size": 2,
         "encoder.hidden_size": 300,
-        "training.learning_rate": 0.002,
+        "training.learning_rate": 0.006,
     }
     assert _space().restricted({**learned, "encoder.bidirectional": False})["family"] == "uni"
     assert _space().restricted({"objective.context_size": 2}) == {}
