@@ -16,8 +16,8 @@ from typing import Any
 
 from raysent.errors import RaysentError
 from raysent.progress import LISTENERS, VERBOSE_VARIABLE, messages, text_of
+from raysent.storage.layout import LOG_FILE
 
-LOG_FILE = "log.txt"
 # Characters of a line of the plan and of the answer, but for names and commands of the user's own that are longer.
 WIDTH = 100
 _ELLIPSIS = "…"
@@ -94,7 +94,11 @@ class RunLog:
         with self._lock:
             if self._path is not None:
                 return
-            self._path, self._store = folder / LOG_FILE, store
+            self._path = folder / LOG_FILE
+            self._store = store
+            if store is None:
+                with contextlib.suppress(OSError):
+                    folder.mkdir(parents=True, exist_ok=True)
             if store is not None and self._path.is_file():
                 self._lines = [
                     *self._path.read_text(encoding="utf-8").splitlines(True),
@@ -109,12 +113,14 @@ class RunLog:
             self._write()
 
     def _write(self) -> None:
-        """Write the lines; a disk that refuses them does not end the run that they are of."""
+        """Write the lines; a disk that refuses them does not end the run that they are of.
+
+        A sweep that came to nothing removes its folder, which is not made again for what is said of that.
+        """
         if self._path is None or not self._lines:
             return
         with contextlib.suppress(OSError, RaysentError):
             if self._store is None:
-                self._path.parent.mkdir(parents=True, exist_ok=True)
                 with self._path.open("a", encoding="utf-8") as stream:
                     stream.writelines(self._lines)
                 self._lines.clear()

@@ -154,7 +154,7 @@ def test_submit_runs_a_sweep_on_a_head_with_a_token(head, tmp_path, monkeypatch,
     assert len(Jobs(head.dashboard, token=token).of_run(str(tmp_path / "remote"))) == 1
     printed = "\n".join(ended.lines)
     assert ended.code == 0, shown
-    assert "\ntrial  status" in f"\n{printed}"
+    assert "\nReport: " in f"\n{printed}"
     assert find_run(str(second), new_run=tmp_path).record.lines
     assert str(tmp_path / "remote") not in printed
     files = {path.name: path.read_bytes() for path in second.rglob("*") if path.is_file()}

@@ -241,7 +241,8 @@ def test_a_sweep_begins_with_the_best_settings_of_others(running_ray, raysent):
         "5",
     )
     assert ran.code == 0, ran.err
-    assert "2 settings  the better of 3 trials of toy come first, the cheapest before" in ran.err
+    log = Path("run/log.txt").read_text(encoding="utf-8")
+    assert "2 settings  the better of 3 trials of toy come first, the cheapest before" in log
     run = read_sweep(Path("run"))
     begun = [trial.params for trial in run.trials]
     assert [(one["family"], one["training.batch_size"]) for one in begun[:2]] == [

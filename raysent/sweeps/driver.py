@@ -37,6 +37,7 @@ from raysent.storage.layout import (
     JOURNAL_FILE,
     LEDGER_FILE,
     LOCK_FILE,
+    LOG_FILE,
     MODEL_FILE,
     MODEL_REPORT_FILE,
     PREPARED_FOLDER,
@@ -298,7 +299,7 @@ def _remove_unbegun(folder: Path) -> None:
             return
         if spent_usd(folder):  # it counts, whatever follows
             return
-        for name in (SWEEP_FILE, JOURNAL_FILE, LEDGER_FILE, TRIALS_FILE, LOCK_FILE):
+        for name in (SWEEP_FILE, JOURNAL_FILE, LEDGER_FILE, TRIALS_FILE, LOG_FILE, LOCK_FILE):
             remove(folder / name)
         remove_folder(folder / PREPARED_FOLDER, below=folder)
         folder.rmdir()  # refuses where anything else is in it
