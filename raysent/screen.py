@@ -16,8 +16,8 @@ from typing import Any
 
 from raysent.errors import RaysentError
 from raysent.progress import LISTENERS, VERBOSE_VARIABLE, messages, text_of
-from raysent.storage.layout import LOG_FILE
 
+LOG_FILE = "log.txt"
 # Characters of a line of the plan and of the answer, but for names and commands of the user's own that are longer.
 WIDTH = 100
 _ELLIPSIS = "…"

@@ -21,7 +21,7 @@ from typing import Generic, Literal, TypeVar
 import numpy as np
 
 from raysent.data.corpus import CorpusSplit
-from raysent.data.pairs import Pairs, number_texts, select_fields, select_rows
+from raysent.data.pairs import NOT_OF_ROWS, Pairs, number_texts, select_fields, select_rows
 from raysent.data.vocabulary import Sentences
 from raysent.errors import DataError
 
@@ -540,7 +540,9 @@ class LabelBatch(Batch):
     """
 
     labels: np.ndarray
-    more_often: np.ndarray = field(default_factory=lambda: np.zeros(1, dtype=np.float32))
+    more_often: np.ndarray = field(
+        default_factory=lambda: np.zeros(1, dtype=np.float32), metadata=NOT_OF_ROWS
+    )
 
 
 class LabelStream(_Stream[LabelBatch]):

@@ -194,6 +194,10 @@ class PairTexts:
         )
 
 
+# The metadata of a field whose array has no value for each example.
+NOT_OF_ROWS = {"of_rows": False}
+
+
 def select_rows(sentences: Sentences, rows: np.ndarray) -> Sentences:
     """Return the sentences with the given indices, int64 [rows], in that order."""
     starts = np.cumsum(sentences.lengths) - sentences.lengths
@@ -217,9 +221,8 @@ def select_fields(examples: Examples, rows: np.ndarray) -> Examples:
             return value[rows]
         return value
 
-    return replace(
-        examples, **{field.name: of(getattr(examples, field.name)) for field in fields(examples)}
-    )
+    names = [field.name for field in fields(examples) if field.metadata != NOT_OF_ROWS]
+    return replace(examples, **{name: of(getattr(examples, name)) for name in names})
 
 
 def number_texts(*columns: Sentences) -> tuple[np.ndarray, ...]:

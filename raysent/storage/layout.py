@@ -39,7 +39,6 @@ SWEEP_FILE = "sweep.json"
 JOURNAL_FILE = "journal.jsonl"
 LEDGER_FILE = "ledger.jsonl"
 TRIALS_FILE = "trials.csv"
-LOG_FILE = "log.txt"
 # What a sweep teaches others.
 LESSONS_FILE = "lessons.json"
 TRIALS_FOLDER = "trials"

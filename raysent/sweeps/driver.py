@@ -22,6 +22,7 @@ from raysent.evaluation.task import VALIDATED
 from raysent.evaluation.tasks import find_task
 from raysent.kernels.devices import chosen_device
 from raysent.parallel import Progress
+from raysent.screen import LOG_FILE
 from raysent.storage import (
     Lease,
     address_of,
@@ -37,7 +38,6 @@ from raysent.storage.layout import (
     JOURNAL_FILE,
     LEDGER_FILE,
     LOCK_FILE,
-    LOG_FILE,
     MODEL_FILE,
     MODEL_REPORT_FILE,
     PREPARED_FOLDER,
