@@ -35,6 +35,7 @@ from raysent.evaluation.targets import MIN_SCORED_ROWS, Targets, best_of
 from raysent.evaluation.task_files import OwnTask
 from raysent.models import load
 from raysent.models.schemes.tfidf import LexicalModel
+from raysent.progress import VERBOSE_VARIABLE
 from raysent.training.loop import fit as fit_model
 
 
@@ -443,6 +444,7 @@ def test_fits_within_a_time_try_less_and_say_so(tmp_path, monkeypatch, capsys):
     assert np.array_equal(
         fits.folds[0].validation_log_probabilities, whole.folds[0].validation_log_probabilities
     )
+    monkeypatch.setenv(VERBOSE_VARIABLE, "1")
     less = record("less", 2.5)
     line = "3 of 7 values of C, each on 52 of 210 rows, as all would take 15s of the 2s there are"
     assert less.about["limited"] == line
