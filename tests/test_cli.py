@@ -990,7 +990,7 @@ def test_plan_of_a_claim_is_of_what_the_run_would_make(monkeypatch):
         "raysent.reproduction.plan_reproduction",
         lambda *_, **given: seen.append(given["tables"]) or [],
     )
-    for tables, claims in ((None, ["own"]), (["1"], ["own"]), (None, None)):
+    for tables, claims in ((None, ["expansion"]), (["1"], ["expansion"]), (None, None)):
         reproduction_commands.reproduce(
             "quick_thoughts", tables=tables, claims=claims, dry_run=True, as_json=True
         )
