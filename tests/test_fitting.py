@@ -636,7 +636,7 @@ PUBLISHED = {
     if (space := read_space(path)).published
 }
 # Nobody published the settings of these.
-UNPUBLISHED = {"quickstart", "adapt", "labels"}
+UNPUBLISHED = {"finetune", "quickstart", "adapt", "labels"}
 
 
 def _paper_space(name: str) -> SearchSpace:
