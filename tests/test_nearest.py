@@ -97,7 +97,9 @@ def test_missing_faiss_is_found_before_passages_are_encoded(monkeypatch) -> None
     data = RetrievalData(
         "t", ["passage"], ("p",), ["query"], ("q",), ({0: 1.0},), none, none, np.array([0])
     )
-    encoder = SimpleNamespace(similarity_measure="cosine")  # has nothing to encode with
+    encoder = SimpleNamespace(
+        fuses_words=False, similarity_measure="cosine"
+    )  # has nothing to encode with
     with pytest.raises(ConfigError, match=r"^search of vectors: needs the package faiss-cpu"):
         rank(encoder, data, data.test)
 
