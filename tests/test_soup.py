@@ -146,7 +146,7 @@ def test_soup_is_a_candidate_of_the_answer(place, tmp_path, monkeypatch):
     monkeypatch.setattr(best, "choose", choose)
     save_best(models, evaluator, run=run, tasks=[task])
     ((folder, answer),) = read_answers(run)
-    assert answer.answer.title == "soup-0-1"
+    assert answer.answer.title.endswith("soup-0-1")
     assert "soup-0-1" in (folder / "README.md").read_text()
     (path,) = (run / "soup").glob("1-*")
     np.testing.assert_array_equal(values_of(folder / "members" / "soup-0-1"), values_of(path))

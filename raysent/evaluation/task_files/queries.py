@@ -277,10 +277,12 @@ def _data(
     lacking = sum(
         not any(grade > 0 for grade in relevant.get(place, {}).values()) for place in (*dev, *test)
     )
+    undivided = []
     if not len(dev) and len(test) > 1:
         chosen = len(with_dev(data).dev)
-        notes.append(
-            f"no dev part: all {len(test):,} test queries are tested where nothing is chosen, and {chosen:,} of them "
+        # A score stands beside published ones or does not, which a reader has to see.
+        undivided.append(
+            f"{task}: no dev part: all {len(test):,} test queries are tested where nothing is chosen, and {chosen:,} of them "
             f"choose and {len(test) - chosen:,} are tested where something is"
         )
     sizes = f"{len(train):,} train, {len(dev):,} dev and {len(test):,} test queries"
@@ -291,7 +293,7 @@ def _data(
         else []
     )
     summary = f"{task}: {len(data.passages):,} passages, {len(test):,} hold-out queries"
-    return data, Remarks((about,), tuple(warnings), summary)
+    return data, Remarks((about,), (*undivided, *warnings), summary)
 
 
 def with_dev(data: RetrievalData) -> RetrievalData:
