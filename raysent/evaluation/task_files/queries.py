@@ -282,8 +282,8 @@ def _data(
         chosen = len(with_dev(data).dev)
         # A score stands beside published ones or does not, which a reader has to see.
         undivided.append(
-            f"{task}: no dev part: all {len(test):,} test queries are tested where nothing is chosen, and {chosen:,} of them "
-            f"choose and {len(test) - chosen:,} are tested where something is"
+            f"{task}: no dev part: all {len(test):,} test queries are tested where nothing is chosen, and {chosen:,} "
+            f"of them choose and {len(test) - chosen:,} are tested where something is"
         )
     sizes = f"{len(train):,} train, {len(dev):,} dev and {len(test):,} test queries"
     about = "; ".join([f"{task}: {len(data.passages):,} passages", sizes, *notes])
