@@ -59,6 +59,13 @@ def shared_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
     share_cache(_of_all_processes(tmp_path_factory) / "cache")
 
 
+@pytest.fixture(autouse=True)
+def working_folder() -> Iterator[None]:
+    """Come back to the folder of before: code of Ray's workers, called in this process, works in that of its sweep."""
+    with contextlib.chdir(Path.cwd()):
+        yield
+
+
 @pytest.fixture(scope="session")
 def archives(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """Return an sdist of this checkout, and the wheel that is built from that sdist; built once a run."""

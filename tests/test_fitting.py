@@ -630,9 +630,10 @@ def test_sweep_gets_the_settings_that_its_plan_showed(tmp_path, monkeypatch):
     assert next(speeds) == (0.01, 0.1)  # each of the others was measured once
 
 
+SPACES = Path(__file__).resolve().parent.parent / "search_spaces"
 PUBLISHED = {
     path.stem: space.published
-    for path in Path("search_spaces").glob("*.yaml")
+    for path in SPACES.glob("*.yaml")
     if (space := read_space(path)).published
 }
 # Nobody published the settings of these.
@@ -673,7 +674,7 @@ def test_scale_paper_has_the_settings_of_the_reproduction(name):
 
 def test_every_space_of_a_paper_has_its_published_settings():
     """Each is searched at that size by one command."""
-    spaces = {path.stem for path in Path("search_spaces").glob("*.yaml")}
+    spaces = {path.stem for path in SPACES.glob("*.yaml")}
     assert spaces == {*PUBLISHED, *UNPUBLISHED}
 
 
