@@ -39,6 +39,7 @@ from raysent.sweeps.trial import ENDED, Trial, apply_event
 from raysent.training.checkpoint import LiveProgress, read_progress
 from raysent.training.memory import show_bytes
 from raysent.training.outcome import Report
+from raysent.training.run import RunConfig
 from raysent.training.validation import METRICS, chance_of
 
 # Trials in the live table, and in a line of text about those that run.
@@ -173,6 +174,11 @@ def chance_line(metric: str, pool: Mapping[str, Any], *, best: float | None = No
     return f"{metric} {best:.3g}, {best / chance:.0f} times chance ({chance:.3g})"
 
 
+def unit_of(config: RunConfig) -> str:
+    """Return what a run learns from, in the plural."""
+    return {"corpus": "sentences", "pairs": "pairs", "labels": "rows"}[config.source_name]
+
+
 def size_line(space: SearchSpace, facts: Mapping[str, Any]) -> str:
     """Return how much text a sweep reads.
 
@@ -181,8 +187,7 @@ def size_line(space: SearchSpace, facts: Mapping[str, Any]) -> str:
         facts: What is known of the text, as `sweep.json` has it.
     """
     corpus, base = facts["corpus"], space.config(space.first_params())
-    unit = "pairs" if base.source is base.pairs else "sentences"
-    unit = "rows" if base.source is base.labels else unit
+    unit = unit_of(base)
     return (
         f"{corpus['num_train']:,} {unit} for training, {corpus['num_validation']:,} for validation"
     )

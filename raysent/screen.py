@@ -75,6 +75,7 @@ class RunLog:
         self._path: Path | None = None
         self._store: Callable[[Path, str], object] | None = None
         self._written_at = 0.0
+        self._is_stored = False
         self._lock = threading.Lock()
 
     def __call__(self, text: str) -> None:
@@ -124,9 +125,12 @@ class RunLog:
                 with self._path.open("a", encoding="utf-8") as stream:
                     stream.writelines(self._lines)
                 self._lines.clear()
+            elif self._is_stored and not self._path.is_file():
+                return  # it was removed with its folder
             elif time.monotonic() - self._written_at > _WHOLE_INTERVAL_S or not self._written_at:
                 self._written_at = time.monotonic()
                 self._store(self._path, "".join(self._lines))
+                self._is_stored = True
 
 
 @contextlib.contextmanager
@@ -140,6 +144,10 @@ def run_log() -> Iterator[RunLog]:
     LISTENERS.append(log)
     try:
         yield log
+    except RaysentError as error:
+        # The screen has the line from whoever calls; who reads the log alone has to see how the run ended.
+        log(f"error: {error}")
+        raise
     finally:
         LISTENERS.remove(log)
         log.close()

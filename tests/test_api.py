@@ -317,6 +317,17 @@ def test_plan_trains_nothing(space, tmp_path):
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.parametrize(
+    "changes", [{"budget": "1usd"}, {"run": "elsewhere"}, {"tasks": []}, {"set": {"seed": 3}}]
+)
+def test_plan_that_is_swept_takes_no_other_settings(space, tmp_path, changes):
+    """A budget beside it would be dropped."""
+    planned = raysent.plan(space, run=tmp_path / "run", tasks=[], progress=False)
+    with pytest.raises(raysent.ConfigError, match=r"give them to raysent\.plan"):
+        raysent.sweep(planned, progress=False, **changes)
+    assert not (tmp_path / "run").exists()
+
+
 def test_sweep_names_an_unknown_argument(space):
     """A misspelt limit is an error with the nearest name, before anything starts."""
     with pytest.raises(

@@ -1106,3 +1106,43 @@ def test_doctor_of_a_table_says_what_a_sweep_would_read(raysent_, place):
     (place / "none").mkdir()
     ran = raysent_("doctor", "none")
     assert (ran.code, "must hold the files of a task at least; found none" in ran.err) == (1, True)
+
+
+def test_doctor_of_a_folder_of_passages_is_that_of_their_queries(raysent_, place):
+    """A folder in BEIR's form is a task, and not running text."""
+    (place / "asked/qrels").mkdir(parents=True)
+    passages = [{"_id": f"p{n}", "title": "", "text": f"passage {n}"} for n in range(8)]
+    queries = [{"_id": f"q{n}", "text": f"query {n}"} for n in range(8)]
+    for name, rows in (("corpus", passages), ("queries", queries)):
+        (place / f"asked/{name}.jsonl").write_text("\n".join(map(json.dumps, rows)) + "\n")
+    marks = "".join(f"q{n}\tp{n}\t1\n" for n in range(8))
+    (place / "asked/qrels/test.tsv").write_text(f"query-id\tcorpus-id\tscore\n{marks}")
+    ran = raysent_("doctor", "asked")
+    assert ran.code == 0, ran.err
+    assert ran.out.splitlines()[0].startswith("asked: 8 passages")
+    assert "raysent sweep --task asked" in ran.out
+
+
+@pytest.mark.parametrize(
+    ("file", "kind"),
+    [("model.json", "a model"), ("ensemble.json", "an ensemble"), ("run.json", "a training")],
+)
+def test_doctor_does_not_take_a_model_for_text(raysent_, place, file, kind):
+    """Its record and its card are no documents."""
+    (place / "trained").mkdir()
+    (place / "trained" / file).write_text("{}")
+    (place / "trained/README.md").write_text("A card. It has sentences.\n")
+    ran = raysent_("doctor", "trained")
+    assert ran.code == 2
+    assert ran.err.startswith("error: trained: must be a table, a text, ")
+    assert f"given {kind}; 'raysent evaluate trained --task TABLE' scores it" in ran.err
+
+
+def test_doctor_counts_every_document(raysent_, place):
+    """Those that are kept for validation too."""
+    (place / "letters").mkdir()
+    for number in range(30):
+        text = "A letter begins. It goes on here. It ends now.\n"
+        (place / f"letters/{number}.txt").write_text(text)
+    first = raysent_("doctor", "letters").out.splitlines()[0]
+    assert first == "letters: 90 sentences in 30 documents"

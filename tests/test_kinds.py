@@ -6,6 +6,7 @@ import json
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -18,8 +19,8 @@ from raysent.errors import ArtifactError, ConfigError
 from raysent.evaluation.evaluate import Evaluator
 from raysent.evaluation.members import expand
 from raysent.pipeline import arguments
-from raysent.sweeps import SweepController
-from raysent.sweeps.fitting import Situation, fit_space, fitted_settings
+from raysent.sweeps import RecordedTasks, SweepController
+from raysent.sweeps.fitting import Situation, fit_space, fitted_settings, shortages
 from raysent.sweeps.ranking import members_of_kinds, select_members
 from raysent.sweeps.samplers import make_sampler
 from raysent.sweeps.schedulers import make_scheduler
@@ -196,9 +197,13 @@ def test_plan_says_that_kinds_are_tried_in_turn():
     short = replace(NOVELS, trial_s=2.0, limit="time 1m", search_s=30.0, at_once=2)
     given = ("training.epochs=2", "encoder.hidden_size=300")
     assert reason(*given, situation=short, seconds=15.0).why.endswith(
-        "; in 30s of training not one of each will end: a whole trial takes uni 30s, bi 30s, multichannel 30s, "
-        "2 at a time; about 1m15s is enough"
+        "; in 30s of training not one of each will end (a whole trial takes uni 30s, bi 30s, multichannel 30s, "
+        "2 at a time): about 1m15s is enough"
     )
+    lacking = fit_space(_space(*given), short, speed=lambda _: RunSeconds(15.0, report_s=0.0))
+    # A line of the screen, which has to be a sentence without the others.
+    assert shortages(lacking)[0].endswith("is enough")
+    assert shortages(lacking)[0].startswith("in 30s of training not one of each will end (")
     assert reason(*given, situation=short, seconds=5.0).why == said.why
     only = fit_space(
         _space("search.family={choice: [bi]}"), NOVELS, speed=lambda _: RunSeconds(1.0)
@@ -340,7 +345,25 @@ def test_codes_start_from_the_best_encoder_of_a_sweep(tmp_path):
         assert (config.encoder.type, config.encoder.hidden_size) == ("gru", 8)
         assert config.initial == str(run / "encoder")
         assert {"code", "code.bits", "objective.lambda_sp"} <= set(space.domains)
+    typed = {"initial": str(run), "encoder": {"type": "gru", "hidden_size": 8}}
+    space = arguments.space_of("binary", arguments.SpaceOptions(set=typed))
+    assert space.config(space.first_params()).initial == str(run / "encoder")
     wider = arguments.space_of(
         "binary", arguments.SpaceOptions(set={"initial": str(run), "encoder": {"dropout": 0.1}})
     )
     assert wider.config(wider.first_params()).encoder.dropout == 0.1
+
+
+@pytest.mark.parametrize(("corpus", "is_offered"), [({"path": "books"}, True), (None, False)])
+def test_codes_are_offered_where_there_is_running_text(tmp_path, corpus, is_offered):
+    """Trials of pairs or of labels have no text that codes could be trained on."""
+    (tmp_path / "encoder").mkdir()
+    sweep = SimpleNamespace(
+        folder=tmp_path,
+        space=SimpleNamespace(setting={"corpus": corpus}.get),
+        recorded=SimpleNamespace(record=SimpleNamespace(tasks=RecordedTasks(["reviews.csv"]))),
+        address="runs/a",
+    )
+    command = raysent.Sweep.codes_command.fget(sweep)
+    expected = "raysent sweep binary --corpus books --task reviews.csv --set initial=runs/a"
+    assert command == (expected if is_offered else "")

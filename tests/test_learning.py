@@ -10,6 +10,7 @@ from small_bert import write_bert
 from test_pretrained_answers import write_table
 
 import raysent
+from raysent.config import Override
 from raysent.ensembles import read_answers
 from raysent.evaluation.parts import part_folders
 from raysent.evaluation.task_set import TaskSet
@@ -17,7 +18,7 @@ from raysent.pipeline import learning
 from raysent.pipeline.arguments import SpaceOptions, space_of, with_labels_of
 from raysent.pipeline.learning import with_pretrained_family
 from raysent.storage.layout import LEARNED_FOLDER
-from raysent.sweeps.space import SearchSpace
+from raysent.sweeps.space import Interval, SearchSpace, with_overrides, with_values
 from raysent.training.run import load_run
 
 FAMILIES = {"search.family": {"choice": ["quick_thoughts", "binary"]}}
@@ -124,6 +125,50 @@ def test_family_has_the_steps_that_time_is_enough_for(encoder_folder, table, sec
     assert line == ""
     assert list(space.domains["training.steps"].options) == steps
     assert "from tiny-en: a step takes" in space.fitted["training.steps"]
+
+
+@pytest.mark.parametrize(
+    ("written", "left"),
+    [
+        ({"choice": [50, 100, 200, 400]}, [50, 100]),
+        ({"choice": {"few": 60, "many": 300}}, ["few"]),
+        ({"randint": [20, 400]}, (20, 100)),
+        ({"choice": [200, 400]}, None),
+    ],
+)
+def test_steps_stay_among_those_that_the_user_wrote(encoder_folder, table, seconds, written, left):
+    """In whatever form; where the time is too short for the fewest of them no trial starts from the encoder."""
+    seconds["epoch"] = 3.0
+    limits = {"limits.time": "20m", "limits.trials": 2, "limits.concurrent": 1}
+    values = space_of("everything").written()
+    values["pretrained"]["search"]["training.steps"] = written
+    values["pretrained"]["first"] = []
+    space = with_overrides(
+        with_values(space_of("everything"), values),
+        [Override(name, value, "--set") for name, value in {**limits, **FAMILIES}.items()],
+    )
+    space, line = with_pretrained_family(space, [f"st:{encoder_folder}"], table)
+    if left is None:
+        assert "of the 200 steps" in line
+        return
+    assert line == ""
+    steps = space.domains["training.steps"]
+    if isinstance(steps, Interval):
+        assert steps.low == left[0]
+        assert left[1] <= steps.high < 200
+        return
+    assert list(steps.options) == left
+
+
+def test_batches_hold_two_rows_of_each_class(encoder_folder, table, seconds):
+    """Also where an interval of sizes is searched."""
+    values = space_of("finetune").written()
+    values["pretrained"]["search"]["training.batch_size"] = {"randint": [2, 40]}
+    values["pretrained"]["first"] = []
+    space = with_labels_of(with_values(space_of("finetune"), values), table)
+    space, _ = with_pretrained_family(space, [f"st:{encoder_folder}"], table)
+    sizes = space.domains["training.batch_size"]
+    assert (sizes.low, sizes.high) == (4, 40)
 
 
 def test_tasks_that_no_family_can_learn_leave_the_space_as_it_was(encoder_folder, table, seconds):

@@ -62,6 +62,22 @@ def test_run_that_cannot_fit_is_refused_with_the_setting_to_lower(encoder, name)
         check_memory(run_config(**encoder), 2 << 30, source="test")
 
 
+def test_length_of_labelled_texts_is_a_setting_to_lower():
+    """The texts of a table may be long."""
+    values = {
+        **BASE,
+        "encoder": {"type": "gru", "embedding": {"dim": 8}, "hidden_size": 8},
+        "objective": {"type": "task"},
+        "labels": {"task": "docs-library", "max_length": 1 << 20},
+        "vocabulary": {"size": 3},
+        "training": {"batch_size": 2},
+    }
+    values.pop("corpus", None)
+    config = RunConfig.model_validate(values)
+    with pytest.raises(ConfigError, match=r"^labels\.max_length: must let a trial fit"):
+        check_memory(config, 600 << 20, source="test")
+
+
 def test_value_that_is_said_to_fit_fits():
     """The last figure of the error can be set."""
     with pytest.raises(ConfigError) as caught:

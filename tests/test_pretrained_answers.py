@@ -319,6 +319,10 @@ def test_plan_names_the_encoders_that_take_part(
     later = raysent.plan(tasks=[str(table)], progress=False)
     assert later.values()["pretrained"] == []
     assert "would be downloaded" in later.pretrained.shown[0]
+    # Its trials are decided once it is here, so the plan that a reader confirms still has its family.
+    trained = raysent.plan("labels", tasks=[str(table)], trials=2, progress=False)
+    assert trained.space.pretrained is not None
+    assert "would be downloaded" in trained.remark
 
 
 def test_text_that_an_encoder_does_not_read_is_a_line(encoder_folder, tmp_path):

@@ -38,13 +38,14 @@ from raysent.evaluation.task import TaskData
 from raysent.report import write
 from raysent.report.blocks import duration, fixed, isolated, number, significant
 from raysent.report.figures import short_names
-from raysent.report.run import PredictedTask, read_run
+from raysent.report.run import PredictedTask, Run, read_run
 from raysent.report.sections import answer as answer_section
 from raysent.report.sections import classes as classes_section
 from raysent.report.sections.ensemble import method_scores
 from raysent.reproduction.tasks import senteval
 from raysent.storage import read_json, read_json_lines, write_json, write_json_lines
 from raysent.storage.layout import ENSEMBLE_FILE, JOURNAL_FILE, SWEEP_FILE
+from raysent.sweeps import RecordedTasks
 from raysent.training.outcome import Outcome, save_outcome
 from raysent.training.run import save_run
 
@@ -658,6 +659,22 @@ def _predicted(rows: AnswerRows, names: tuple[str, ...], texts: list[str] | None
         data = TaskData("my", "sentence", "train-test", names, (texts,), rows.labels)
     task = PredictedTask("my", names, rows, data)
     return Mock(predicted_tasks=[task], folder=Path("runs/a"))
+
+
+def test_texts_of_a_task_are_read_as_the_sweep_named_it(tmp_path: Path, monkeypatch) -> None:
+    """By its file, and from the folder of task files; a run of an earlier version is asked by the name."""
+    rows = TaskData("my", "sentence", "train-test", ("a", "b"), (["x", "y"],), np.array([0, 1]))
+    asked = []
+
+    def find(spec: str) -> Mock:
+        return Mock(load=lambda folder: asked.append((spec, folder)) or rows)
+
+    monkeypatch.setattr("raysent.report.run.find_task", find)
+    recorded = RecordedTasks(["tables/my.csv"], ["my"], data="files")
+    sweep = Mock(record=Mock(tasks=recorded))
+    assert Run(tmp_path, "run", sweep=sweep)._rows_of("my") is rows
+    assert Run(tmp_path, "run")._rows_of("my") is rows
+    assert asked == [("tables/my.csv", Path("files")), ("my", None)]
 
 
 def test_classes_have_precision_recall_and_f1_and_what_they_are_confused_with() -> None:

@@ -16,6 +16,7 @@ from scipy import stats
 from tiny_run import write_corpus
 
 from benchmarks.claims import claims_page, holm, reported_difference
+from raysent.cli.console import DASH
 from raysent.config import Document, validate
 from raysent.data.vocabulary import Vocabulary, WordVectors
 from raysent.errors import ConfigError, DataError
@@ -23,7 +24,7 @@ from raysent.evaluation.records import SimilarityScore
 from raysent.models import SentenceModel, expand, load
 from raysent.models.config import ModelConfig
 from raysent.models.sentence_encoder import normalize_rows
-from raysent.reproduction import estimate, known_papers, read_paper, reproduce, scores
+from raysent.reproduction import commands, estimate, known_papers, read_paper, reproduce, scores
 from raysent.reproduction.files import ClaimEntry, PaperFile
 from raysent.reproduction.making import (
     Graph,
@@ -932,3 +933,13 @@ def test_reported_tables_are_complete():
                 if column.endswith(("pearson", "spearman", "f1"))
             ]
             assert all(figure is None or 10 < figure < 100 for figure in bounded)
+
+
+@pytest.mark.parametrize(
+    ("ours", "text"),
+    [(76.25, "76.2"), (0.256, "0.256"), (-4.0, "-4.0"), (-0.3, "-0.3"), (None, DASH)],
+)
+def test_cell_of_a_table_has_the_digits_of_its_measure(ours, text):
+    """A squared error has three; a correlation in percent may be below zero."""
+    assert commands._cell(ours, None) == text
+    assert commands._cell(ours, 76.0) == f"{text} (76)"

@@ -97,6 +97,13 @@ def test_describe_has_the_values_that_differ_from_the_defaults(tmp_path: Path) -
     )
 
 
+def test_describe_has_the_steps_that_a_run_trains(tmp_path: Path) -> None:
+    """The fewer of those that are named."""
+    config = tiny_run(tmp_path, training__steps=50, training__max_steps=20)
+    assert describe(config).endswith("20 steps")
+    assert describe(tiny_run(tmp_path, training__max_steps=20)).endswith("20 steps")
+
+
 def test_key_of_a_run_outlives_new_and_renamed_settings(tmp_path: Path) -> None:
     """So that the checkpoints of version 0.2.0 are found."""
     now = {"type": "relatedness", "num_levels": 5, "penalty_center": "initial"}

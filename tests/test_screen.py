@@ -6,6 +6,7 @@ import pytest
 from rich.table import Table
 
 from raysent import screen
+from raysent.errors import ConfigError
 from raysent.evaluation.titles import model_title, shown_name
 from raysent.models.encoders import ENCODERS
 from raysent.progress import VERBOSE_VARIABLE, messages
@@ -72,6 +73,25 @@ def test_log_of_a_bucket_is_stored_whole(tmp_path):
     assert len(stored) < 4
     assert stored[-1].startswith("an earlier line\n")
     assert stored[-1].endswith("line 2\n")
+
+
+def test_log_of_a_bucket_is_not_made_again_once_its_folder_is_removed(tmp_path):
+    """As where a sweep came to nothing."""
+    with run_log() as log:
+        log.open(tmp_path, store=lambda path, text: path.write_text(text))
+        detail("a line")
+        log.close()
+        (tmp_path / LOG_FILE).unlink()
+    assert not (tmp_path / LOG_FILE).exists()
+
+
+def test_log_says_what_ended_the_run(tmp_path):
+    """The screen has the line from the command, which follows the log's end."""
+    with pytest.raises(ConfigError, match="must be"), run_log() as log:
+        log.open(tmp_path)
+        raise ConfigError("trials: must be at least 1; given 0")
+    lines = (tmp_path / LOG_FILE).read_text().splitlines()
+    assert lines[-1].endswith("error: trials: must be at least 1; given 0")
 
 
 def test_log_has_no_secret_and_no_order_to_a_terminal(tmp_path):

@@ -289,7 +289,7 @@ def _before(trained: TrainedRun, name: str) -> str:
 
 
 def _print_plan(plan: SweepPlan) -> None:
-    from raysent.live import fitted_lines, plan_lines, ranking_line
+    from raysent.live import fitted_lines, plan_lines, ranking_line, unit_of
     from raysent.training import describe, show_bytes
 
     values, space = plan.values(), plan.space
@@ -306,7 +306,7 @@ def _print_plan(plan: SweepPlan) -> None:
         detail(*plan.pretrained.shown, *fitted_lines(space))
         return
     base = space.config(space.first_params())
-    unit = "pairs" if base.source is base.pairs else "sentences"
+    unit = unit_of(base)
     limit = f", at most {space.limits.time}" if space.limits.time else ""
     chance = values["chance_accuracy"]
     for line in (

@@ -45,7 +45,7 @@ from raysent.ensembles.answer import (
     answer_card,
 )
 from raysent.ensembles.answer_rows import AnswerRows, write_answer_rows
-from raysent.ensembles.combining import Members, ensemble_result
+from raysent.ensembles.combining import Members, choosable, ensemble_result
 from raysent.ensembles.cross_fitting import held_out
 from raysent.ensembles.kept import copied, keep_record, kept, kept_lines
 from raysent.ensembles.methods import ANSWER, fit
@@ -60,7 +60,6 @@ from raysent.ensembles.result import (
 )
 from raysent.ensembles.soup import save_soup
 from raysent.ensembles.task_ensemble import compatible, fold_predictions, num_fitted
-from raysent.errors import DataError
 from raysent.evaluation.baselines import LEXICAL, is_free, is_pretrained, worth_elsewhere
 from raysent.evaluation.bootstrap import BootstrapEstimate, Resamples, interval_of
 from raysent.evaluation.evaluate import Evaluator
@@ -74,7 +73,6 @@ from raysent.evaluation.titles import model_title
 from raysent.models.files import read_record as read_about
 from raysent.models.known import reads_language
 from raysent.models.schemes import split_path
-from raysent.progress import messages
 from raysent.storage import path_below, remove_folder, write_text
 from raysent.storage.layout import (
     BEST_FOLDER,
@@ -197,25 +195,6 @@ def save_best(
         )
     save_encoder(run, records)
     return saved
-
-
-def choosable(records: Members) -> Members:
-    """Return the members that rows can choose; says which learned all rows that would.
-
-    Raises:
-        DataError: If there is no other.
-    """
-    left = {
-        member: of_member
-        for member, of_member in records.items()
-        if all(record.about.get("out_of_fold", True) for record in of_member)
-    }
-    for member in records.keys() - left.keys():
-        line = f"{member.name} learned every labelled row of a task, so that none can choose it"
-        if not left:
-            raise DataError(f"{line}; name another model beside it")
-        messages.print(f"{line}: it is no part of the answer", soft_wrap=True)
-    return left
 
 
 def unread(members: Iterable[Member], language: str | None) -> list[str]:

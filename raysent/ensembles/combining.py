@@ -107,7 +107,7 @@ def combine(  # noqa: PLR0913 - what to evaluate, and how to combine
         goes_on=True,
         rows=rows,
     )
-    records = evaluator.records(members, tasks)
+    records = choosable(evaluator.records(members, tasks))
     # The sort is stable: of equal members, the one given first comes first.
     ranked = dict(
         sorted(
@@ -138,6 +138,25 @@ def combine(  # noqa: PLR0913 - what to evaluate, and how to combine
     )
     write_result(output, result)
     return result
+
+
+def choosable(records: Members) -> Members:
+    """Return the members that rows can choose; says which learned all rows that would.
+
+    Raises:
+        DataError: If there is no other.
+    """
+    left = {
+        member: of_member
+        for member, of_member in records.items()
+        if all(record.about.get("out_of_fold", True) for record in of_member)
+    }
+    for member in records.keys() - left.keys():
+        line = f"{member.name} learned every labelled row of a task, so that none can choose it"
+        if not left:
+            raise DataError(f"{line}; name another model beside it")
+        messages.print(f"{line}: it is no part of the answer", soft_wrap=True)
+    return left
 
 
 def _others(

@@ -62,6 +62,13 @@ class TaskSet:
         return self.data is not None and any(task.files for task in self.tasks)
 
     @property
+    def folder(self) -> str | None:
+        """The data folder as a record names it, wherever it is read; None where no task reads files of it."""
+        if self.data is None or not self.have_files:
+            return None
+        return str(self.data.resolve())
+
+    @property
     def probed(self) -> Sequence[Task]:
         """Those that a probe is fitted to."""
         return [task for task in self.tasks if task.scoring in PROBED]

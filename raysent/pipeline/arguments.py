@@ -30,7 +30,7 @@ from raysent.models.known import PRETRAINED_SCHEMES, find_encoder
 from raysent.models.schemes import missing_model, split_path, with_scheme
 from raysent.pipeline.scales import SpaceScale, scale_overrides
 from raysent.progress import messages
-from raysent.screen import detail, warn
+from raysent.screen import detail, show, warn
 from raysent.storage import atomic_write, cache_folder, content_key, open_folder, safe_name
 from raysent.sweeps.lessons import lesson_overrides
 from raysent.sweeps.space import (
@@ -211,10 +211,9 @@ def with_labels_of(space: SearchSpace, tasks: TaskSet) -> SearchSpace:
         raise ConfigError(
             f"labels.task: must name the task whose labels are learned; given {', '.join(tasks.names)}"
         )
-    folder = str(tasks.data.resolve()) if tasks.data is not None and tasks.have_files else None
     values: dict[str, Any] = {
         "base.labels.task": spec_of(tasks.tasks[0]),
-        "base.labels.data": folder,
+        "base.labels.data": tasks.folder,
     }
     if (space.setting("validation.downstream") or {}).get("tasks") is None:
         ranking = ranking_tasks(space, tasks)
@@ -231,10 +230,9 @@ def ranking_tasks(space: SearchSpace, tasks: TaskSet) -> DownstreamConfig | None
     """
     if not len(tasks) or not (tasks.are_named or space.evaluation.tasks is not None):
         return None
-    has_folder = tasks.data is not None and tasks.have_files
     return DownstreamConfig(
         tasks=[spec_of(task) for task in tasks],
-        data=str(tasks.data.resolve()) if tasks.data is not None and has_folder else None,
+        data=tasks.folder,
         max_rows=max(_FEWEST_ROWS, _RANKING_ROWS // len(tasks)),
     )
 
@@ -244,9 +242,16 @@ def spec_of(task: Task) -> str:
     return task.spec.replace(f"{Path.cwd()}/", "") if is_submitted() else task.spec
 
 
-def print_remarks(tasks: Iterable[Task]) -> None:
-    """Print what may make tasks' scores misleading; what was guessed of their files is a detail."""
+def print_remarks(tasks: Iterable[Task], *, with_summaries: bool = False) -> None:
+    """Print what may make tasks' scores misleading; what was guessed of their files is a detail.
+
+    Args:
+        tasks: The tasks.
+        with_summaries: Whether what the rows of each are is printed before, as where no plan says it.
+    """
     for task in tasks:
+        if with_summaries:
+            show(task.remarks.summary)
         detail(*task.remarks.notes)
         for warning in task.remarks.warnings:
             warn(warning)

@@ -192,7 +192,7 @@ def evaluate_models(models: Sequence[Model], options: EvaluationOptions) -> list
     run = map_jobs(options.processes, options.address)
     chosen = options.resolved()
     if options.progress:
-        print_remarks(chosen)
+        print_remarks(chosen, with_summaries=True)
     _warn_of_ranking_rows(models, chosen, data_dir, is_divided=protocol == DIVIDED)
     has_baselines = options.baselines
     if has_baselines is None:
@@ -344,7 +344,7 @@ def ensemble(  # noqa: PLR0913 - the options of the command
     data_dir = None if data is None else Path(data)
     chosen = resolve_tasks(tasks, data_dir, scorings=VALIDATED, default={"accuracy"})
     if progress:
-        print_remarks(chosen)
+        print_remarks(chosen, with_summaries=True)
     ranks = [task for task in chosen if task.scoring == "retrieval"]
     if ranks:
         if len(chosen) > 1 or (method, top, baselines, protocol, config) != (

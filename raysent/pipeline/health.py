@@ -11,7 +11,13 @@ from typing import Any, TypeVar
 import numpy as np
 import pandas as pd
 
-from raysent.data.corpus import CorpusConfig, corpus_language, corpus_notes, count_text
+from raysent.data.corpus import (
+    CorpusConfig,
+    corpus_language,
+    corpus_notes,
+    corpus_sizes,
+    count_text,
+)
 from raysent.data.languages import language_name, language_of_texts
 from raysent.data.tables import is_table
 from raysent.ensembles import read_answers
@@ -19,6 +25,7 @@ from raysent.ensembles.methods import METHODS
 from raysent.errors import ArtifactError, ConfigError, did_you_mean
 from raysent.evaluation.protocols import PROTOCOLS
 from raysent.evaluation.task import VALIDATED, TaskData
+from raysent.evaluation.task_files.settings import CORPUS_FILE
 from raysent.evaluation.tasks import TASKS, FilesStatus, check_data, resolve_tasks
 from raysent.models.codes import CODES
 from raysent.models.encoders import ENCODERS
@@ -26,7 +33,14 @@ from raysent.models.objectives import OBJECTIVES
 from raysent.models.schemes import SCHEMES
 from raysent.registry import Component, Registry
 from raysent.storage import address_of, is_remote, open_folder
-from raysent.storage.layout import SWEEP_FILE
+from raysent.storage.layout import (
+    COMPOSITION_FILE,
+    ENSEMBLE_FILE,
+    FUSION_FILE,
+    MODEL_FILE,
+    RUN_FILE,
+    SWEEP_FILE,
+)
 from raysent.sweeps import (
     Event,
     check_journal,
@@ -49,6 +63,14 @@ _SPACE_SUFFIXES = (".yaml", ".yml")
 _TEXT_SUFFIXES = (".txt", ".md", ".html", ".htm", ".jsonl")
 # Of sentences without a neighbour: from this part on, objectives that read neighbours learn little.
 _MANY_ALONE = 0.5
+# Folders that are not examined here, by a file in them.
+_OTHER_KINDS = {
+    RUN_FILE: "a training",
+    ENSEMBLE_FILE: "an ensemble",
+    MODEL_FILE: "a model",
+    COMPOSITION_FILE: "a model",
+    FUSION_FILE: "a model",
+}
 T = TypeVar("T")
 # Kinds of components that wings have: the values of entry points are registries, such as that of formats.
 _OF_WINGS: Registry[Registry[Any]] = Registry(
@@ -100,9 +122,21 @@ def doctor(path: str | Path) -> Health:
 
 
 def _of_folder(folder: Path) -> Health:
-    """Return what a folder holds: a sweep, task files, or text."""
+    """Return what a folder holds: a sweep, passages with queries, task files, or text.
+
+    Raises:
+        ConfigError: If it is the folder of a model, an ensemble or a training.
+    """
     if (folder / SWEEP_FILE).exists():
         return _of_sweep(folder)
+    if (folder / CORPUS_FILE).is_file():
+        return _of_table(str(folder))
+    for file, kind in _OTHER_KINDS.items():
+        if (folder / file).is_file():
+            raise ConfigError(
+                f"{folder}: must be a table, a text, a search space, a sweep or a folder of task files; given "
+                f"{kind}; 'raysent evaluate {shlex.quote(str(folder))} --task TABLE' scores it"
+            )
     found = check_data(folder)
     has_text = all(task.status == "missing" for task in found) and any(
         file.name.removesuffix(".gz").lower().endswith(_TEXT_SUFFIXES) for file in folder.rglob("*")
@@ -153,7 +187,7 @@ def _of_sweep(folder: Path) -> Health:
     trials = trials_of(events or ())
     num_ended = sum(trial.status in ENDED for trial in trials.values())
     run = shlex.quote(address_of(folder))
-    answers = "" if problems else "; ".join(_answer_texts(folder))
+    answers = checked(lambda: "; ".join(_answer_texts(folder))) or ""
     is_over = any(event["event"] == "completed" for event in events or ())
     lines = _answer(
         f"{address_of(folder)}: a sweep of {record.space.name}, {num_ended} of "
@@ -270,7 +304,8 @@ def _named_facts(facts: Mapping[str, Any]) -> list[tuple[str, str]]:
 def _of_text(path: str) -> Health:
     """Return what a sweep would read in running text."""
     config = CorpusConfig(path=path)
-    num_sentences, counts, sizes = count_text(config)
+    num_sentences, counts, _ = count_text(config)
+    sizes = corpus_sizes(config)
     language = corpus_language(config)
     facts = {
         "file": path,

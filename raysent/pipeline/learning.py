@@ -8,6 +8,7 @@ and a line about why it takes no part, where it does not.
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -27,8 +28,8 @@ from raysent.progress import format_duration
 from raysent.sweeps.fitting import trial_seconds
 from raysent.sweeps.machines import layout, machines_at
 from raysent.sweeps.parts import NUM_MORE
-from raysent.sweeps.space import SearchSpace, with_overrides, with_values
-from raysent.sweeps.space.space import FAMILY
+from raysent.sweeps.space import Choice, Domain, SearchSpace, with_overrides, with_values
+from raysent.sweeps.space.space import FAMILY, parse_domain
 from raysent.sweeps.speed import is_alike, recent_run_s
 from raysent.training.data import open_training_data
 from raysent.training.labels import LabelsConfig
@@ -91,7 +92,7 @@ def with_pretrained_family(
         return left_out, ""
     labels = {
         "task": spec_of(tasks.tasks[0]),
-        "data": str(tasks.data.resolve()) if tasks.data is not None and tasks.have_files else None,
+        "data": tasks.folder,
     }
     joined = _joined(space, start, labels, rows)
     if not joined.setting("validation.downstream.tasks"):
@@ -197,19 +198,19 @@ def _joined(
     values = space.written()
     del values[_SECTION]
     run = copy.deepcopy(section.run)
-    run["encoder"] = {**run["encoder"], **start.encoder}
+    run["encoder"] = {**run.get("encoder", {}), **start.encoder}
     run["labels"] = dict(labels)
     # Two rows of each class are the least that contrast needs.
     least = 2 * len(rows.label_names)
-    run["training"]["batch_size"] = max(run["training"]["batch_size"], least)
+    training = run.setdefault("training", {})
+    training["batch_size"] = max(training.get("batch_size", least), least)
     given = {".".join(path[1:]) for path in space.document.options if path[0] == "base"}
     for name in given:  # what the user sets holds for the family too, and ends its search
         if get_dotted(run, name, ...) is not ...:
             set_dotted(run, name, get_dotted(values["base"], name))
     of_family = {name: domain for name, domain in section.search.items() if name not in given}
     if _BATCH in of_family:
-        sizes = [max(size, least) for size in of_family[_BATCH]["choice"]]
-        of_family[_BATCH] = {"choice": list(dict.fromkeys(sizes))}
+        of_family[_BATCH] = _at_least(of_family[_BATCH], least)
     if start.others:
         paths = {"choice": [start.encoder["path"], *start.others]}
         of_family = {"encoder.path": paths, **of_family}
@@ -272,7 +273,7 @@ def _measured(space: SearchSpace, address: str | None, progress: Progress | None
     if not is_alike(machines, address):
         return _Measured(_UNMEASURED_STEP_S, 0.0, seconds, limit)
     if progress is not None:
-        progress("measuring the speed of training", 1, None)
+        progress("timing a few training steps for the plan", 1, None)
     config = _config_of(space)
     text = open_training_data(config)
     epoch_s, report_s = recent_run_s(config, text, num_threads=plan.cpus_per_worker)
@@ -292,17 +293,52 @@ def _in_time(
         f"a step takes {measured.step_s:.2g} s, and a trial may take "
         f"{format_duration(measured.trial_s)} ({measured.limit})"
     )
-    if steps < LEAST_STEPS:
+    values = joined.written()
+    searched = values["search"].get(_STEPS)
+    needed = LEAST_STEPS
+    if searched is not None:
+        needed = max(needed, _least_number(parse_domain(searched)))
+    if steps < needed:
         return left_out, (
-            f"no trial starts from {start.name}: {each}, enough for {max(0, steps)} of the {LEAST_STEPS} steps "
+            f"no trial starts from {start.name}: {each}, enough for {max(0, steps)} of the {needed} steps "
             "that teach something; more time or fewer trials have them"
         )
-    values = joined.written()
-    if isinstance(values["search"].get(_STEPS), dict):
-        choices = values["search"][_STEPS]["choice"]
-        values["search"][_STEPS] = {"choice": [one for one in choices if one <= steps]}
+    if searched is not None:
+        values["search"][_STEPS] = _at_most(searched, steps)
     values["fitted"] = {**values.get("fitted", {}), _STEPS: f"from {start.name}: {each}"}
     return with_values(joined, values), ""
+
+
+def _at_most(written: Any, most: int) -> Any:
+    """Return a searched number of steps, as it is written, without what is more; some of it has to be as few."""
+    domain = parse_domain(written)
+    if isinstance(domain, Choice):
+        return {
+            "choice": {label: value for label, value in domain.options.items() if value <= most}
+        }
+    return _with_bounds(written, domain.low, min(domain.high, most))
+
+
+def _at_least(written: Any, least: int) -> Any:
+    """Return a searched batch size, as it is written, in which what is too few is the least."""
+    domain = parse_domain(written)
+    if isinstance(domain, Choice):
+        sizes = [max(value, least) for value in domain.options.values()]
+        return {"choice": list(dict.fromkeys(sizes))}
+    return _with_bounds(written, max(domain.low, least), max(domain.high, least))
+
+
+def _with_bounds(written: Any, low: float, high: float) -> Any:
+    """Return an interval, as it is written, with other bounds."""
+    ((form, (_, _, *step)),) = written.items()
+    return {form: [low, high, *step]}
+
+
+def _least_number(domain: Domain) -> int:
+    """Return the least of the numbers that are searched."""
+    if isinstance(domain, Choice):
+        return int(min(domain.options.values()))
+    return math.ceil(domain.low)
 
 
 def _config_of(space: SearchSpace) -> RunConfig:

@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from raysent.config import Override
+from raysent.errors import ConfigError
 from raysent.evaluation.divided import divide_tasks, save_rows
 from raysent.evaluation.task import PROBED, Task, TaskData
 from raysent.evaluation.task_set import TaskSet
@@ -41,7 +42,7 @@ from raysent.sweeps.driver import prepare_space
 from raysent.sweeps.estimate import estimate
 from raysent.sweeps.fitting import fit_to_machine, with_possible_trials
 from raysent.sweeps.machines import Machines, machines_at
-from raysent.sweeps.space import with_absolute_paths, with_overrides
+from raysent.sweeps.space import SearchSpace, with_absolute_paths, with_overrides
 from raysent.sweeps.speed import trial_time
 from raysent.sweeps.trackers import check_targets
 from raysent.training.validation.metrics import Downstream
@@ -79,6 +80,10 @@ def make_plan(request: SweepRequest) -> SweepPlan:
         RaysentError: If the space, an argument or a task's file is wrong, or the run folder cannot be used.
     """
     if isinstance(request.space, SweepPlan):
+        if request != SweepRequest(request.space, track=request.track):
+            raise ConfigError(
+                "space: a plan has its tasks, run, address and settings; give them to raysent.plan"
+            )
         check_targets(request.track, request.space.space, request.space.folder)
         return request.space
     options = request.options
@@ -121,6 +126,10 @@ def fitted(
     """
     if not plan.space.limits.trials:
         return plan
+    if plan.pretrained.is_expected:
+        # Whether its trials have the time is known when it is here; until then the space keeps the section.
+        space = _fitted_to_machine(plan, plan.space, machines=machines, progress=progress)
+        return replace(plan, space=with_possible_trials(space))
     join = partial(
         with_pretrained_family,
         encoders=plan.pretrained.paths,
@@ -129,15 +138,22 @@ def fitted(
         progress=progress,
     )
     alone, why = join(plan.space, is_fitted=False)
-    space = fit_to_machine(
-        alone,
-        tasks=ranking_tasks(alone, plan.task_set),
+    space = _fitted_to_machine(plan, alone, machines=machines, progress=progress)
+    space, why_not = join(with_possible_trials(space))
+    return replace(plan, space=space, notes=tuple(line for line in (why, why_not) if line))
+
+
+def _fitted_to_machine(
+    plan: SweepPlan, space: SearchSpace, *, machines: Machines | None, progress: Progress | None
+) -> SearchSpace:
+    """Return a space, which the plan's is or comes from, with settings for its text, its tasks and the machine."""
+    return fit_to_machine(
+        space,
+        tasks=ranking_tasks(space, plan.task_set),
         address=plan.address,
         machines=machines,
         progress=progress,
     )
-    space, why_not = join(with_possible_trials(space))
-    return replace(plan, space=space, notes=tuple(line for line in (why, why_not) if line))
 
 
 def estimated(plan: SweepPlan, *, progress: Progress | None = None) -> SweepPlan:

@@ -54,11 +54,13 @@ class ChosenEncoders:
         paths: Their names, as `load` takes them.
         line: Which take part and why, for a reader; empty where the user named them.
         missing: What to do for one where none takes part, in a line of a screen.
+        is_expected: Whether one would be downloaded first, and then take part.
     """
 
     paths: tuple[str, ...]
     line: str = ""
     missing: str = ""
+    is_expected: bool = False
 
     @property
     def short(self) -> str:
@@ -225,7 +227,7 @@ def _at_hand(language: str, *, say: Callable[[str], object], may_download: bool)
             line = (
                 f"{smallest.summary} would be downloaded and take part; --with none leaves it out"
             )
-            return ChosenEncoders((), line)
+            return ChosenEncoders((), line, missing=shortened(line), is_expected=True)
         try:
             files = download(smallest, say=say)
         except ArtifactError as error:

@@ -402,18 +402,20 @@ class Sweep:
     @property
     def codes_command(self) -> str:
         """The command that searches binary codes of the best encoder's vectors, on the same text and tasks."""
-        if not (self.folder / ENCODER_FOLDER).is_dir():
-            return ""
         corpus = dict(self.space.setting("corpus") or {})
-        words = ["raysent", "sweep", "binary", "--corpus", str(corpus.pop("path"))]
+        path = corpus.pop("path", None)
+        # Pairs and labelled rows are no running text, which the codes are trained on.
+        if path is None or not (self.folder / ENCODER_FOLDER).is_dir():
+            return ""
+        words = ["raysent", "sweep", "binary", "--corpus", str(path)]
         tasks = self.recorded.record.tasks
         words += [word for spec in tasks.specs or () for word in ("--task", spec)]
         words += [] if tasks.data is None else ["--data", tasks.data]
-        given = {
+        settings = {
             **{f"corpus.{name}": value for name, value in corpus.items()},
             "initial": self.address,
         }
-        words += [word for name, value in given.items() for word in ("--set", f"{name}={value}")]
+        words += [word for name, value in settings.items() for word in ("--set", f"{name}={value}")]
         return shlex.join(words)
 
     @property

@@ -225,6 +225,8 @@ def sweep(  # noqa: PLR0913 - the options of the command
                 if shows_plan:
                     show(*(() if messages.is_terminal else lines))
                     _say_prepared(planned.space, facts, remark=remark)
+                else:
+                    _detail_prepared(planned.space, facts)
 
             watchers = _Watchers(track, listeners, progress)
             return _started(record, planned.folder, lease, watchers, on_prepared)
@@ -264,11 +266,13 @@ def _details(planned: SweepPlan) -> list[str]:
 
 
 def _say_prepared(space: SearchSpace, facts: Mapping[str, Any], *, remark: str) -> None:
-    """Print the last line of a plan once the text is ready, and what else is known of it as details.
+    """Print the last lines of a plan once the text is ready: what is too little, and a remark; the rest as details."""
+    show(*shortages(space)[:1], remark)
+    _detail_prepared(space, facts)
 
-    The line is what the time or the text is too little for, else a remark.
-    """
-    show(*(shortages(space)[:1] or [remark]))
+
+def _detail_prepared(space: SearchSpace, facts: Mapping[str, Any]) -> None:
+    """Print as details what is known of a space whose text is ready."""
     if space.limits.trials:
         print_notes(space.config(space.first_params()))
         detail(*known_lines(space, facts))

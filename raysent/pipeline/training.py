@@ -45,7 +45,7 @@ from raysent.storage.layout import (
     TRIALS_FOLDER,
 )
 from raysent.sweeps import load_record
-from raysent.sweeps.fitting import fit_to_machine
+from raysent.sweeps.fitting import fit_to_machine, shortages
 from raysent.sweeps.samplers import make_sampler
 from raysent.sweeps.space import absolute_paths, with_absolute_paths
 from raysent.training.data import TrainingData, open_training_data
@@ -215,6 +215,8 @@ def train_space(
     with ProgressLines(is_quiet=not progress) as bar:
         checked = fit_to_machine(checked, address=address, is_sweep=False, progress=bar)
     detail(*fitted_lines(checked))
+    if progress:
+        show(*shortages(checked))
     first = make_sampler(checked, seed=0).ask(0) if checked.domains else None
     params = {} if first is None else first[0]
     config = checked.config(params)

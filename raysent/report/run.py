@@ -122,12 +122,28 @@ class Run:
             rows = read_answer_rows(folder)
             if rows is None:
                 continue
-            data = _rows_of(self.folder, answer.task)
+            data = self._rows_of(answer.task)
             num_classes = int(max(rows.labels.max(), rows.predicted.max())) + 1
             names = tuple(f"class {number}" for number in range(num_classes))
             names = names if data is None else data.label_names
             tasks.append(PredictedTask(answer.task, names, rows, data))
         return tasks
+
+    def _rows_of(self, task: str) -> TaskData | None:
+        """Return the rows of a task as the run divided them, or as its record names them; None if not to be read."""
+        recorded = None if self.sweep is None else self.sweep.record.tasks
+        specs = (
+            {}
+            if recorded is None
+            else dict(zip(recorded.names, recorded.specs or (), strict=False))
+        )
+        folder = None if recorded is None or recorded.data is None else Path(recorded.data)
+        try:
+            divided = divided_tasks(self.folder).get(task)
+            rows = (divided or find_task(specs.get(task, task))).load(folder)
+        except RaysentError:
+            return None
+        return rows if isinstance(rows, TaskData) else None
 
     @property
     def trains_nothing(self) -> bool:
@@ -202,16 +218,6 @@ class Run:
             score.costs for score in self.scores if score.model == name and score.costs != Costs()
         )
         return self.costs.get(name) or next(known, Costs())
-
-
-def _rows_of(folder: Path, task: str) -> TaskData | None:
-    """Return the rows of a task as a run divided them, or as everyone has them; None where they cannot be read."""
-    try:
-        known = divided_tasks(folder).get(task)
-        data = (known or find_task(task)).load(None)
-    except RaysentError:
-        return None
-    return data if isinstance(data, TaskData) else None
 
 
 def read_run(folder: Path) -> Run:

@@ -186,8 +186,10 @@ def _print_table(table: TableResult) -> None:
 
 
 def _cell(ours: float | None, reported: float | None) -> str:
-    # A squared error of ratings is below 1.
-    text = DASH if ours is None else f"{ours:.1f}" if ours >= 1 else f"{ours:.3f}"
+    text = DASH
+    if ours is not None:
+        # A squared error of ratings is below 1; a rank correlation in percent may be below 0.
+        text = f"{ours:.3f}" if 0 <= ours < 1 else f"{ours:.1f}"
     return text if reported is None else f"{text} ({reported:g})"
 
 

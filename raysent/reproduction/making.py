@@ -202,9 +202,15 @@ class Graph:
             mode="json", exclude={"run", "small", "paper", "train", "parameters"}
         )
         files = map(str, self._files(entry).values())
-        return content_key(
-            own, self.values(name), seed, [self.key(part, seed) for part in entry.parts], *files
-        )
+        # The small models keep the keys that they had before expansion at this scale lost its intercept.
+        form = [] if entry.expand is None or self._has_intercept else ["no intercept"]
+        parts = [self.key(part, seed) for part in entry.parts]
+        return content_key(own, self.values(name), seed, parts, *files, *form)
+
+    @property
+    def _has_intercept(self) -> bool:
+        """Whether an expansion has an intercept; the text has a matrix alone."""
+        return self.scale != "paper"
 
     def make(self, name: str, seed: int) -> float:
         """Train or make a model whose parts exist, unless it exists; returns the seconds that it took when made.
@@ -286,7 +292,7 @@ class Graph:
             return expand(
                 SentenceModel.load(self.folder(entry.expand, seed)),
                 read_word_vectors(files[entry.vectors]),
-                has_intercept=self.scale != "paper",  # the text has a matrix alone
+                has_intercept=self._has_intercept,
             )
         return bag_of_words(SentenceModel.load(self.folder(str(entry.bag), seed)))
 

@@ -459,15 +459,13 @@ class _Fitting:
 
         What is searched stays in the interval that is written; one without such rates stays as it is.
         """
-        for place, key in list(_places(self._values, name)):
-            if not isinstance(place[key], dict):
-                place[key] = rates.usual or place[key]
-                continue
-            written = _numbers(place[key])
-            inside = [max(min(written), rates.least), min(max(written), rates.most)]
-            if inside[0] < inside[1]:
-                place[key] = {"loguniform": inside}
-        self._reasons[name] = why
+        is_changed = False
+        for settings, key in list(_places(self._values, name)):
+            rate = _rate_among(settings[key], rates)
+            is_changed |= rate != settings[key]
+            settings[key] = rate
+        if is_changed:
+            self._reasons[name] = why
 
     def explain_kinds(self) -> None:
         """Say which kinds of encoders are tried in turn, and whether the trials and the time are enough for all."""
@@ -498,8 +496,8 @@ class _Fitting:
             return ""
         whole = ", ".join(f"{kind} {format_duration(one)}" for kind, one in seconds.items())
         return (
-            f"; in {format_duration(search_s)} of training not one of each will end: a whole trial takes {whole}, "
-            f"{self.now.at_once} at a time; about {format_duration(needed_s + START_S)} is enough"
+            f"; in {format_duration(search_s)} of training not one of each will end (a whole trial takes {whole}, "
+            f"{self.now.at_once} at a time): about {format_duration(needed_s + START_S)} is enough"
         )
 
     def _whole_trial_s(self, runs: Sequence[RunConfig]) -> float:
@@ -594,6 +592,15 @@ def _changed(written: Any, new: Callable[[Any], Any]) -> Any:
     return {
         form: [*(new(value) for value in values[:2]), *values[2:]]
     }  # the third is the step of the first two
+
+
+def _rate_among(written: Any, rates: Rates) -> Any:
+    """Return a learning rate, or what is searched of it, by usual rates; what has none of these stays as written."""
+    if not isinstance(written, dict):
+        return rates.usual or written
+    numbers = _numbers(written)
+    low, high = max(min(numbers), rates.least), min(max(numbers), rates.most)
+    return {"loguniform": [low, high]} if low < high else written
 
 
 def _numbers(written: Any) -> list[Any]:

@@ -35,7 +35,9 @@ _COPIES = 4
 _STATES = 12
 _FLOAT_BYTES = 4
 # The parts of a run whose sizes determine its memory.
-_PARTS = frozenset({"encoder", "second_encoder", "objective", "training", "vocabulary", "corpus"})
+_PARTS = frozenset(
+    {"encoder", "second_encoder", "objective", "training", "vocabulary", "corpus", "labels"}
+)
 
 
 def limit_primitive_cache() -> None:
@@ -109,6 +111,9 @@ def check_memory(config: RunConfig, limit_bytes: int, *, source: str) -> None:
 def _setting_to_lower(config: RunConfig, limit_bytes: int) -> tuple[str, int, int]:
     """Return the setting whose half lowers the estimate most, its value, and a value that fits; 0 if none does."""
     settings = {name: value for name, value in _sizes(config.model_dump()) if value > 1}
+    if config.labels is not None and config.source is config.labels:
+        # Where it is not set, what the encoder reads is its value.
+        settings["labels.max_length"] = config.max_length
     halves = {name: _bytes_with(config, name, value // 2) for name, value in settings.items()}
     found = min(halves, key=lambda name: halves[name], default="training.batch_size")
     given = value = settings.get(found, 0)

@@ -237,7 +237,7 @@ def check_run(config: RunConfig, training_data: TrainingData, *, num_workers: in
         if limits and training_data.max_length > min(limits):
             raise ConfigError(
                 f"{part}: must read at least the longest sentence, {training_data.max_length}; given "
-                f"{min(limits)}; lower corpus.max_length or pairs.max_length"
+                f"{min(limits)}; lower {config.source_name}.max_length"
             )
     for part, encoder in (
         () if config.initial is not None else parts

@@ -37,7 +37,7 @@ from raysent.models.objectives import (
 )
 from raysent.models.postprocessing import PostprocessingConfig
 from raysent.models.schemes import split_path, with_scheme
-from raysent.storage import content_key, open_folder, read_json, write_json
+from raysent.storage import content_key, is_remote, open_folder, read_json, write_json
 from raysent.storage.layout import RUN_FILE
 from raysent.training.labels import LabelsConfig
 from raysent.training.validation import ValidationConfig, metrics_of
@@ -183,8 +183,12 @@ class RunConfig(StrictModel):
         if not isinstance(values, dict) or not isinstance(values.get("initial"), str):
             return values
         changed = values.get("encoder") or {}
-        if not isinstance(changed, dict) or "type" in changed:
+        if not isinstance(changed, dict):
             return values
+        if "type" in changed:
+            # A bucket is asked once the run starts, not whenever its settings are read.
+            is_near = not is_remote(values["initial"]) and Path(values["initial"]).is_dir()
+            return {**values, "initial": best_encoder(values["initial"])} if is_near else values
         name = with_scheme(values["initial"])
         if name.startswith(PRETRAINED_SCHEMES):  # it is its own start
             path = split_path(name)[1]
@@ -282,6 +286,13 @@ class RunConfig(StrictModel):
             assert self.pairs is not None  # checked when the configuration was made
             return self.pairs
         return self.corpus
+
+    @property
+    def source_name(self) -> str:
+        """The part of the run that says what is learned from."""
+        if self.source is self.corpus:
+            return "corpus"
+        return "pairs" if self.source is self.pairs else "labels"
 
     @property
     def max_length(self) -> int:
@@ -417,11 +428,11 @@ def describe(config: RunConfig) -> str:
     Of absolute paths it has the last part.
     """
     training = config.training
-    num_steps = training.max_steps if training.steps is None else training.steps
-    steps = f"{training.epochs:g} epochs" if num_steps is None else f"{num_steps} steps"
+    limits = [steps for steps in (training.steps, training.max_steps) if steps is not None]
+    length = f"{min(limits)} steps" if limits else f"{training.epochs:g} epochs"
     return (
         f"{_describe_part(config.encoder)}, {_describe_part(config.objective)}, "
-        f"batch {training.batch_size}, learning rate {training.learning_rate:g}, {steps}"
+        f"batch {training.batch_size}, learning rate {training.learning_rate:g}, {length}"
     )
 
 

@@ -5,6 +5,7 @@ from .embedded import docs_documents as docs_documents
 from .preparation import SentenceTexts as SentenceTexts
 from .preparation import corpus_language as corpus_language
 from .preparation import corpus_notes as corpus_notes
+from .preparation import corpus_sizes as corpus_sizes
 from .preparation import count_text as count_text
 from .preparation import prepare as prepare
 from .preparation import sentence_texts as sentence_texts

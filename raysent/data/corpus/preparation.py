@@ -249,6 +249,16 @@ def count_text(
     return len(text.offsets) - 1, text.counts, _splits(text, config).train.document_sizes
 
 
+def corpus_sizes(config: CorpusConfig) -> np.ndarray:
+    """Return the number of sentences of each document of a corpus, int64 [documents], in the order of the text.
+
+    Raises:
+        DataError: If the text cannot be read.
+        ArtifactError: If the cache cannot be written.
+    """
+    return np.diff(_Text(config, None, OF_NEW).words().documents)
+
+
 def corpus_notes(config: CorpusConfig) -> list[str]:
     """Return which columns of a corpus' tables are read, and how their rows become documents, for the user to see.
 
