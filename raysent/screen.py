@@ -145,7 +145,7 @@ def run_log() -> Iterator[RunLog]:
     try:
         yield log
     except RaysentError as error:
-        # The screen has the line from whoever calls; who reads the log alone has to see how the run ended.
+        # The screen has this line from the caller; a reader of the log alone has to see how the run ended.
         log(f"error: {error}")
         raise
     finally:
