@@ -8,6 +8,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
+from shown import code_spans, typed_commands, unknown_words
 
 ROOT = Path(__file__).resolve().parent.parent
 README = ROOT / "README.md"
@@ -104,6 +105,23 @@ def test_readme_names_files_that_exist() -> None:
     assert links
     assert [link for link in links if not (ROOT / link.partition("#")[0]).exists()] == []
     assert "http" not in page
+
+
+def test_readme_shows_commands_that_exist() -> None:
+    """Every command and option, in blocks of code and within lines."""
+    page = README.read_text(encoding="utf-8")
+    within_lines = code_spans(re.sub(r"^```.*?^```", "", page, flags=re.DOTALL | re.MULTILINE))
+    lines = [line for line in (*typed_commands(page), *within_lines) if "raysent " in line]
+    assert len(lines) > 10
+    assert {line: unknown_words(line) for line in lines if unknown_words(line)} == {}
+
+
+def test_readme_shows_targets_that_make_has() -> None:
+    """What `make` is asked for."""
+    targets = re.findall(r"`make ([\w-]+)`", README.read_text(encoding="utf-8"))
+    made = re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+    assert targets
+    assert set(targets) <= set(made)
 
 
 def test_picture_of_a_sweep_is_readable_alone() -> None:
