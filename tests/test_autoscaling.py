@@ -18,7 +18,7 @@ from tiny_run import write_corpus
 
 from raysent.cluster.gate import REFUSED
 from raysent.storage.layout import PREPARED_FOLDER
-from raysent.sweeps import Workers, read_ledger
+from raysent.sweeps import read_ledger
 
 HEAD_USD, WORKER_USD, MAX_HOURLY_USD = 1.0, 2.0, 5.0
 NUM_TRIALS, POLL_S = 4, 1
@@ -33,6 +33,8 @@ TYPES = {
     }
     for market, priority in (("spot", 10), ("on-demand", 0))
 }
+# What the cluster may grow to; it begins without a worker.
+GROWS = ("--set", "cluster.workers={count: 4, cpu: 1}")
 HEAD = {"market": "on-demand", "instance-type": "lead"}
 SPACE = f"""
 base:
@@ -65,10 +67,10 @@ def _sweep(cluster: AutoscalingCluster, folder: Path) -> dict[str, Any]:
         "run",
     ]
     # As the cluster has it: Ray switches tokens on in a process that has once started it with a token.
-    environment = {**os.environ, **Workers(4, 1).environment(), **cluster.settings.environment()}
+    environment = {**os.environ, **cluster.settings.environment()}
     environment["RAY_AUTH_MODE"] = "disabled"
     ran = subprocess.run(
-        [*command, "--address", cluster.address, "--json", "--yes"],
+        [*command, "--address", cluster.address, "--json", "--yes", *GROWS],
         cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=600,
     )  # fmt: skip
     assert ran.returncode == 0, ran.stderr

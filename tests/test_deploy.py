@@ -14,6 +14,9 @@ import typer
 import yaml
 
 from raysent.cli.app import app
+from raysent.preemption.agent import SHUTDOWN_S
+from raysent.sweeps.space import find_space, read_space
+from raysent.sweeps.space.limits import WorkersToCome
 
 ROOT = Path(__file__).resolve().parent.parent
 JOB = {
@@ -23,7 +26,13 @@ JOB = {
     "shutdownAfterJobFinishes": bool,
 }
 JOB |= {"ttlSecondsAfterFinished": int, "rayClusterSpec": dict}
-CLUSTER = {"rayVersion": str, "headGroupSpec": dict, "workerGroupSpecs": list}
+CLUSTER = {
+    "rayVersion": str,
+    "enableInTreeAutoscaling": bool,
+    "autoscalerOptions": dict,
+    "headGroupSpec": dict,
+    "workerGroupSpecs": list,
+}
 GROUP = {"rayStartParams": dict, "template": dict}
 WORKERS = {**GROUP, "groupName": str, "replicas": int, "minReplicas": int, "maxReplicas": int}
 
@@ -39,11 +48,35 @@ def test_manifest_has_the_fields_of_a_rayjob():
     spec, cluster = job["spec"], job["spec"]["rayClusterSpec"]
     head, (workers,) = cluster["headGroupSpec"], cluster["workerGroupSpecs"]
     assert [_types(one) for one in (spec, cluster, head, workers)] == [JOB, CLUSTER, GROUP, WORKERS]
+    assert _types(cluster["autoscalerOptions"]) == {"version": str, "idleTimeoutSeconds": int}
     for group in (head, workers):
-        (container,) = group["template"]["spec"]["containers"]
-        amounts = [*container["resources"]["limits"].values(), *group["rayStartParams"].values()]
-        assert all(isinstance(value, str) for value in amounts)
-        assert container["resources"]["limits"] == container["resources"]["requests"]
+        for container in group["template"]["spec"]["containers"]:
+            resources = container["resources"]
+            amounts = [*resources["limits"].values(), *group["rayStartParams"].values()]
+            assert all(isinstance(amount, str) for amount in amounts)
+            assert resources["limits"] == resources["requests"]
+
+
+def test_manifest_grows_to_the_workers_that_the_sweep_counts_on():
+    """From none to the most; each has what a trial is given, and a node agent that ends before its pod."""
+    spec = yaml.safe_load((ROOT / "deploy/rayjob.yaml").read_text())["spec"]
+    (workers,) = spec["rayClusterSpec"]["workerGroupSpecs"]
+    pod = workers["template"]["spec"]
+    trainer, agent = pod["containers"]
+    amounts = trainer["resources"]["limits"]
+    _, _, script = shlex.split(spec["entrypoint"])
+    setting = next(word for word in shlex.split(script) if word.startswith("cluster.workers="))
+    space = read_space(find_space("quickstart"), overrides=[setting])
+    assert space.cluster.workers == WorkersToCome(
+        count=workers["maxReplicas"],
+        cpu=int(amounts["cpu"]),
+        gpu=float(amounts["nvidia.com/gpu"]),
+    )
+    assert workers["minReplicas"] == workers["replicas"] == 0
+    assert agent["command"][:3] == ["python", "-m", "raysent.preemption"]
+    # SIGTERM is a notice of so many seconds, in which the trials' container lives.
+    assert trainer["lifecycle"]["preStop"]["exec"]["command"] == ["sleep", f"{SHUTDOWN_S:g}"]
+    assert pod["terminationGracePeriodSeconds"] > SHUTDOWN_S
 
 
 def test_manifest_runs_commands_that_exist():

@@ -11,7 +11,7 @@ from command import CommandLine, stand_in
 
 from raysent.config import parse_yaml
 from raysent.sweeps.estimate import estimate, percentiles
-from raysent.sweeps.machines import Machines
+from raysent.sweeps.layout import Machines
 from raysent.sweeps.space import SearchSpace, parse_space
 from raysent.sweeps.speed import TrialTime
 

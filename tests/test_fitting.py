@@ -29,7 +29,8 @@ from raysent.sweeps.fitting import (
     part_trained,
     with_possible_trials,
 )
-from raysent.sweeps.machines import Machines, machines_at, this_machine
+from raysent.sweeps.layout import Machines
+from raysent.sweeps.machines import machines_at, this_machine
 from raysent.sweeps.record import save_record
 from raysent.sweeps.space import (
     SearchSpace,

@@ -32,15 +32,8 @@ from raysent.errors import ArtifactError, ConfigError
 from raysent.storage import Lines
 from raysent.sweeps.cost_tracker import CostTracker, read_ledger, spent_usd
 from raysent.sweeps.fleet import connect, is_urgent
-from raysent.sweeps.machines import (
-    Layout,
-    Machines,
-    Workers,
-    layout,
-    num_workers,
-    within_memory,
-    workers_to_come,
-)
+from raysent.sweeps.layout import Layout, Machines, layout, within_memory
+from raysent.sweeps.machines import Workers, num_workers, workers_to_come
 from raysent.sweeps.remaining import TrialPace, training_left_s
 from raysent.sweeps.space import Limits, parse_space
 from raysent.sweeps.trial import Trial

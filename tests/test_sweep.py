@@ -20,7 +20,7 @@ from benchmarks.simulation import replay
 from raysent.config import parse_yaml
 from raysent.errors import ConfigError
 from raysent.sweeps import load_record, prepare_space, read_events, read_ledger
-from raysent.sweeps.machines import Machines, layout
+from raysent.sweeps.layout import Machines, layout
 from raysent.sweeps.space import Limits, parse_space
 from raysent.training.outcome import load_model_report, load_reports
 

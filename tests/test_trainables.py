@@ -15,7 +15,7 @@ from raysent.cost import Funds
 from raysent.errors import ArtifactError
 from raysent.sweeps import ray_tune, trainables
 from raysent.sweeps.controller import SweepController
-from raysent.sweeps.machines import Layout
+from raysent.sweeps.layout import Layout
 from raysent.sweeps.space import parse_space
 from raysent.sweeps.trainables import ReusedActor, nested_train
 

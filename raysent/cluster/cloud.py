@@ -10,7 +10,7 @@ from pathlib import Path
 from raysent import cluster
 from raysent.cost import Budget, CostConfig, Prices, SpotUsd
 from raysent.sweeps.fleet import Fleet
-from raysent.sweeps.machines import Layout
+from raysent.sweeps.layout import Layout
 
 
 class Aws:

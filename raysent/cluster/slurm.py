@@ -43,8 +43,18 @@ pid="$run.pid" exit_code="$run.code"
 mkdir -p "$(dirname "$run")"
 rm -f "$pid" "$exit_code"
 export RAY_SYMMETRIC_RUN_CLUSTER_WAIT_TIMEOUT=600  # seconds; shared disks are slow, and Ray's own 30 are short
-head=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
-address="$(getent hosts "$head" | awk '{{ print $1; exit }}'):{port}"
+# This is the head. Its own name may be 127.0.1.1 (Debian's default), or an IPv6 address first: its addresses are asked.
+address=
+for candidate in $(hostname --ip-address 2> /dev/null) $(hostname --all-ip-addresses); do
+  case "$candidate" in
+    127.* | *:*) ;;
+    *) address="$candidate:{port}"; break ;;
+  esac
+done
+if [ -z "$address" ]; then
+  echo "error: $(hostname): must have an IPv4 address that other nodes reach; given $(hostname --all-ip-addresses)" >&2
+  exit 2
+fi
 
 is_over=
 stop() {{  # the allocation ends soon: the sweep saves its trials and ends

@@ -26,7 +26,8 @@ from raysent.parallel import Progress
 from raysent.pipeline.arguments import ranking_tasks, spec_of
 from raysent.progress import format_duration
 from raysent.sweeps.fitting import trial_seconds
-from raysent.sweeps.machines import layout, machines_at
+from raysent.sweeps.layout import layout
+from raysent.sweeps.machines import machines_at
 from raysent.sweeps.parts import NUM_MORE
 from raysent.sweeps.space import Choice, Domain, SearchSpace, with_overrides, with_values
 from raysent.sweeps.space.space import FAMILY, parse_domain

@@ -41,7 +41,8 @@ from raysent.storage.layout import DIVISIONS_FOLDER, RANKING_ROWS_FILE, ROWS_SUF
 from raysent.sweeps.driver import prepare_space
 from raysent.sweeps.estimate import estimate
 from raysent.sweeps.fitting import fit_to_machine, with_possible_trials
-from raysent.sweeps.machines import Machines, machines_at
+from raysent.sweeps.layout import Machines, idle_parts, layout
+from raysent.sweeps.machines import machines_at
 from raysent.sweeps.space import SearchSpace, with_absolute_paths, with_overrides
 from raysent.sweeps.speed import trial_time
 from raysent.sweeps.trackers import check_targets
@@ -164,7 +165,15 @@ def estimated(plan: SweepPlan, *, progress: Progress | None = None) -> SweepPlan
     plan = fitted(plan, machines=machines, progress=progress)
     facts = prepare_space(plan.space, progress=progress, is_local=True)
     trial = trial_time(plan.space, machines, address=plan.address, progress=progress)
-    return replace(plan, facts=facts, estimate=estimate(plan.space, trial, machines))
+    num_trials = plan.space.limits.trials
+    shared = layout(plan.space.limits, machines, num_trials=num_trials)
+    idle = idle_parts(shared, machines, plan.space.limits, num_trials=num_trials)
+    return replace(
+        plan,
+        facts=facts,
+        estimate=estimate(plan.space, trial, machines),
+        notes=(*plan.notes, *idle),
+    )
 
 
 def with_own_text(plan: SweepPlan) -> SweepPlan:

@@ -73,8 +73,9 @@ from raysent.sweeps.fleet import (
     note_waiting,
     spot_prices,
 )
+from raysent.sweeps.layout import layout
 from raysent.sweeps.lessons import keep_lessons
-from raysent.sweeps.machines import layout, this_machine
+from raysent.sweeps.machines import this_machine
 from raysent.sweeps.space import SearchSpace, SweepSettings, absolute_paths
 from raysent.sweeps.trackers import TrackingThread
 from raysent.sweeps.trial import ENDED
@@ -446,17 +447,19 @@ def _surroundings(
 def _where(space: SearchSpace, address: str | None) -> str:
     if address is not None:
         return f"on the Ray cluster at {address}, as many at a time as fit"
-    here, at_once = this_machine(space), 1
+    here = this_machine(space)
+    device = f"{here.cpus} cores"
+    at_once, num_gpus = 1, 0
     with contextlib.suppress(ConfigError):  # refused later, after what is wrong with the space
-        at_once = layout(space.limits, here, num_trials=space.limits.trials).concurrent
-    what = (
-        f"{here.cpus} cores"
-        if not here.gpus
-        else "GPU"
-        if here.gpus == 1
-        else f"{here.gpus:g} GPUs"
-    )
-    return f"{at_once} at a time on the {what} of this machine"
+        plan = layout(space.limits, here, num_trials=space.limits.trials)
+        at_once, num_gpus = plan.concurrent, plan.num_gpus
+    if here.gpus == 1:
+        device = "GPU"
+    elif here.gpus:
+        device = f"{here.gpus:g} GPUs"
+    if 0 < num_gpus < here.gpus:
+        return f"{at_once} at a time on {num_gpus} of the {device} of this machine"
+    return f"{at_once} at a time on the {device} of this machine"
 
 
 def _evaluated(folder: Path, *, progress: bool, tracking: Listener) -> Sweep:

@@ -14,7 +14,7 @@ from .fleet import evaluation_machines as evaluation_machines
 from .journal import Event as Event
 from .journal import Listener as Listener
 from .journal import read_events as read_events
-from .machines import Layout as Layout
+from .layout import Layout as Layout
 from .machines import Workers as Workers
 from .machines import num_workers as num_workers
 from .record import RecordedSweep as RecordedSweep

@@ -57,7 +57,8 @@ from raysent.sweeps.journal import (
     read_events,
     session_lengths,
 )
-from raysent.sweeps.machines import Layout, alive_nodes, check_files, share
+from raysent.sweeps.layout import Layout
+from raysent.sweeps.machines import alive_nodes, check_files, share
 from raysent.sweeps.ray_tune import run_trials
 from raysent.sweeps.record import (
     SweepRecord,
@@ -362,7 +363,9 @@ class _Session:
                 check_files(record.space, folder)
             num_begun = sum(trial.status != "waiting" for trial in controller.trials.values())
             num_left = max(1, record.space.limits.trials - num_begun)
-            plan = share(record.space, num_trials=num_left, prices=self.prices)
+            plan = share(
+                record.space, address=record.address, num_trials=num_left, prices=self.prices
+            )
             fleet = None
             if record.address is not None:
                 fleet = self.around.make_fleet(

@@ -24,7 +24,7 @@ from typing import Any
 from raysent.cost import NOT_COUNTED, Budget, Funds
 from raysent.progress import format_duration
 from raysent.sweeps.controller import SweepController
-from raysent.sweeps.machines import Machines, layout
+from raysent.sweeps.layout import Machines, layout
 from raysent.sweeps.samplers import RandomSampler
 from raysent.sweeps.space import SearchSpace
 from raysent.sweeps.speed import TrialTime

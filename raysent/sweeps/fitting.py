@@ -31,7 +31,8 @@ from raysent.models.encoders import encoders_in
 from raysent.models.objectives import ContextBatches
 from raysent.parallel import Progress
 from raysent.progress import format_duration
-from raysent.sweeps.machines import Layout, Machines, layout, machines_at
+from raysent.sweeps.layout import Layout, Machines, layout
+from raysent.sweeps.machines import machines_at
 from raysent.sweeps.space import SearchSpace, with_overrides, with_values
 from raysent.sweeps.space.overrides import apply_overrides
 from raysent.sweeps.space.space import FAMILY, FORMS, Choice

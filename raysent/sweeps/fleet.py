@@ -14,7 +14,8 @@ from raysent.registry import Registry, by_table
 from raysent.sweeps.controller import MARGIN, SweepController
 from raysent.sweeps.cost_tracker import CheckBudget, CostTracker, ListMachines, metered
 from raysent.sweeps.journal import Listener
-from raysent.sweeps.machines import Layout, alive_nodes
+from raysent.sweeps.layout import Layout
+from raysent.sweeps.machines import alive_nodes
 from raysent.sweeps.record import SweepRecord
 from raysent.sweeps.remaining import longest_left_s, training_left_s
 from raysent.training.ray_session import output_to_stderr, ray_session

@@ -1,9 +1,10 @@
-"""The machines of a sweep: which stand, how many more may come, and how trials share their cores and GPUs.
+"""The machines of a sweep: which stand, how many more may come, and how many trials a GPU of theirs has room for.
 
 One small trial does not fill a large GPU, which mostly waits for one time step of a recurrence after another; several
 side by side do: as many of the largest trial as fit into its memory, at most four.
 
-On a cluster that grows, the process that launched it sets how many workers may run at once and what each has at least:
+On a cluster that grows, the space says how many workers may run at once and what each has at least (`cluster.workers`),
+or the process that launched the cluster does:
 
     RAYSENT_WORKERS='{"num": 8, "CPU": 4, "GPU": 1}'
 """
@@ -11,7 +12,6 @@ On a cluster that grows, the process that launched it sets how many workers may 
 from __future__ import annotations
 
 import json
-import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -31,7 +31,8 @@ from raysent.reading import parse_json
 from raysent.storage import address_of, is_remote
 from raysent.storage.layout import SWEEP_FILE
 from raysent.storage.object_store import get_content
-from raysent.sweeps.space import Limits, SearchSpace, named_files
+from raysent.sweeps.layout import Layout, Machines, idle_parts, layout, within_memory
+from raysent.sweeps.space import SearchSpace, named_files
 from raysent.training.gpu_use import use_ratio
 from raysent.training.memory import GIB, estimate_bytes
 from raysent.training.ray_session import (
@@ -42,8 +43,6 @@ from raysent.training.ray_session import (
 )
 from raysent.training.run import RunConfig
 
-# Memory that a trial with workers of its own takes on the head, see `benchmarks/results/memory.md`, and a margin.
-DRIVER_BYTES = 800 << 20
 # Ray's name of a GPU -> its memory; the smallest where models of several sizes share a name.
 GPU_BYTES = {
     "T4": 15 * GIB,
@@ -76,69 +75,6 @@ _LOOK_S = 60.0
 WORKERS_VARIABLE = "RAYSENT_WORKERS"
 
 
-@dataclass(frozen=True)
-class Machines:
-    """What a cluster has for trials.
-
-    Attributes:
-        cpus: Cores in all.
-        gpus: GPUs in all.
-        cpus_per_node: Cores of the largest machine; None where there is one machine.
-        trials_per_gpu: How many trials a GPU has room for.
-        num_nodes: On a cluster that grows, how many alike it may grow to; workers then are packed so that no other is
-            asked for.
-        shapes: Cores and GPUs of each machine; empty where all are alike.
-    """
-
-    cpus: int
-    gpus: float = 0.0
-    cpus_per_node: int | None = None
-    trials_per_gpu: int = 1
-    num_nodes: int | None = None
-    shapes: tuple[tuple[int, float], ...] = ()
-
-    @property
-    def num(self) -> int:
-        """How many machines there are."""
-        return len(self.shapes) or self.num_nodes or 1
-
-    def num_fitting(self, cpus: int, gpus: float) -> int:
-        """Return how many workers of this size fit, each on one machine."""
-        shapes = self.shapes
-        if not shapes:
-            shapes = ((self.cpus // self.num, self.gpus / self.num),) * self.num
-        return sum(
-            min(of_cpus // cpus, math.floor(of_gpus / gpus + 1e-6)) if gpus else of_cpus // cpus
-            for of_cpus, of_gpus in shapes
-        )
-
-    def gpus_per_worker(self, workers: int) -> float:
-        """Return a worker's part of a GPU by default: workers of one trial never share one."""
-        shared = self.trials_per_gpu if workers == 1 else 1
-        return (
-            math.floor(10_000 / shared) / 10_000 if self.gpus else 0.0
-        )  # Ray counts in ten-thousandths
-
-
-@dataclass(frozen=True)
-class Layout:
-    """How trials share the cluster.
-
-    Attributes:
-        concurrent: Trials at once.
-        workers_per_trial: Ray Train workers of each.
-        cpus_per_worker: Cores of each worker.
-        gpus_per_worker: GPUs of each worker.
-        is_nested: Whether a trial trains on Ray Train workers of its own, else inside a reused Tune actor.
-    """
-
-    concurrent: int
-    workers_per_trial: int
-    cpus_per_worker: int
-    gpus_per_worker: float
-    is_nested: bool
-
-
 def this_machine(space: SearchSpace | None = None) -> Machines:
     """Return the cores and GPUs of this machine, and how many trials of a space share a GPU; 1 without a space."""
     default_device()  # refuses a chosen GPU that is not there
@@ -150,67 +86,6 @@ def this_machine(space: SearchSpace | None = None) -> Machines:
     need_bytes, margin = _largest_need(space, getattr(smallest, "name", ""))
     shared = share_gpu(smallest.total_memory, need_bytes, margin=margin)
     return replace(found, trials_per_gpu=shared)
-
-
-def layout(limits: Limits, machines: Machines, *, num_trials: int) -> Layout:
-    """Share a cluster's cores and GPUs among trials: as many at once as fit, one core each, more where cores are left.
-
-    Trials side by side on one core each do more than one after another on all: threads wait for each other.
-
-    Args:
-        limits: What the space asks for.
-        machines: The cluster.
-        num_trials: How many are left to train.
-
-    Raises:
-        ConfigError: If one trial alone does not fit.
-    """
-    cpus, gpus = machines.cpus, machines.gpus
-    workers = limits.workers_per_trial
-    gpus_per_worker = (
-        machines.gpus_per_worker(workers)
-        if limits.gpus_per_worker is None
-        else limits.gpus_per_worker
-    )
-    fitting = machines.num_fitting(1, gpus_per_worker) // workers
-    at_once = min(fitting, num_trials)
-    if fitting < 1:
-        raise ConfigError(
-            f"limits: one trial needs {workers} cores and {workers * gpus_per_worker:g} GPUs; there are {cpus} cores "
-            f"and {gpus:g} GPUs; lower limits.workers_per_trial or limits.gpus_per_worker"
-        )
-    at_once = max(1, at_once if limits.concurrent is None else min(at_once, limits.concurrent))
-    nested = limits.backend == "train" or (
-        limits.backend == "auto" and (workers > 1 or gpus_per_worker > 0)
-    )
-    cores = min(cpus // (at_once * workers), machines.cpus_per_node or cpus)
-    if machines.num_nodes is not None:
-        cores = cpus // machines.num_nodes // math.ceil(at_once * workers / machines.num_nodes)
-    cores = max(1, cores)
-    # A worker does not span machines: three machines of three cores hold three workers of two cores, not four.
-    while cores > 1 and machines.num_fitting(cores, gpus_per_worker) < at_once * workers:
-        cores -= 1
-    return Layout(at_once, workers, cores, gpus_per_worker, nested)
-
-
-def within_memory(found: Layout, memory_bytes: float | None) -> Layout:
-    """Return a layout with so few trials at once that their processes on the head fit into its memory, and say so.
-
-    Args:
-        found: How trials share the cluster.
-        memory_bytes: Memory of the head for processes; None if it is unknown.
-    """
-    if not found.is_nested or memory_bytes is None:
-        return found
-    most = max(1, int(memory_bytes // DRIVER_BYTES))
-    if found.concurrent <= most:
-        return found
-    messages.print(
-        f"{most} trials at once instead of {found.concurrent}: each needs {DRIVER_BYTES / 2**30:.1f} GiB on the head, "
-        f"which has {memory_bytes / 2**30:.1f} GiB for them; more need a larger head",
-        soft_wrap=True,
-    )
-    return replace(found, concurrent=most)
 
 
 def trials_per_gpu(space: SearchSpace, resources: Mapping[str, float]) -> int:
@@ -305,24 +180,33 @@ class Workers:
         }
 
 
-def workers_to_come() -> Workers | None:
+def workers_to_come(space: SearchSpace | None = None) -> Workers | None:
     """Return the workers that this process may use; None for a cluster that does not grow.
+
+    Args:
+        space: What is swept, which may say it where the process that launched the cluster does not.
 
     Raises:
         ConfigError: If the variable holds something else.
     """
-    given = os.environ.get(WORKERS_VARIABLE)
-    if given is None:
-        return None
+    variable = os.environ.get(WORKERS_VARIABLE)
+    if variable is None:
+        named = None if space is None else space.cluster.workers
+        if named is None:
+            return None
+        accelerators: tuple[str, ...] = ()
+        if named.accelerator is not None:
+            accelerators = (named.accelerator,)
+        return Workers(named.count, named.cpu, named.gpu, accelerators)
     try:
-        values = parse_json(given)
+        values = parse_json(variable)
         accelerators = tuple(map(str, values.get("accelerators", ())))
         return Workers(
             int(values["num"]), int(values["CPU"]), float(values.get("GPU", 0)), accelerators
         )
     except (ValueError, TypeError, KeyError, AttributeError):
         raise ConfigError(
-            f'{WORKERS_VARIABLE}: must look like {{"num": 8, "CPU": 4, "GPU": 1}}; given {given}'
+            f'{WORKERS_VARIABLE}: must look like {{"num": 8, "CPU": 4, "GPU": 1}}; given {variable}'
         ) from None
 
 
@@ -401,11 +285,12 @@ def machines_at(address: str | None, space: SearchSpace) -> Machines:
     Raises:
         ConfigError: If no cluster answers at the address.
     """
-    come = workers_to_come()
+    if address is None and WORKERS_VARIABLE not in os.environ:
+        return this_machine(space)
+    come = workers_to_come(space)
     if come is not None:
         return _machines_to_come(come, space)
-    if address is None:
-        return this_machine(space)
+    assert address is not None
     with output_to_stderr(), ray_session(address):
         return _machines_there(_alive(), space)
 
@@ -428,18 +313,24 @@ def _machines_there(alive: Sequence[Mapping[str, Any]], space: SearchSpace) -> M
     return Machines(cpus, gpus, cpus_of_largest_node(), per_gpu, shapes=shapes)
 
 
-def share(space: SearchSpace, *, num_trials: int, prices: Prices) -> Layout:
+def share(space: SearchSpace, *, address: str | None, num_trials: int, prices: Prices) -> Layout:
     """Return how the trials that are left share the cluster, as it stands or as it may grow.
 
     Args:
         space: What is swept.
+        address: The Ray cluster; None for one of the sweep's own on this machine.
         num_trials: Trials that are left.
         prices: Knows what a node costs.
 
     Raises:
-        ConfigError: If one trial alone does not fit, or one machine alone costs more an hour than all may.
+        ConfigError: If one trial alone does not fit, one machine alone costs more an hour than all may, or the space
+            waits for workers where none will come.
     """
-    come, alive = workers_to_come(), _alive()
+    if address is None and space.cluster.workers is not None:
+        raise space.document.error(
+            ("cluster", "workers"), "holds on a Ray cluster; name it by --address, or leave it out"
+        )
+    come, alive = workers_to_come(space), _alive()
     usd = [prices.of(node["Labels"]).worst_usd_per_hour for node in alive]
     if come is None:
         _check_hourly(space, sum(usd))
@@ -452,9 +343,10 @@ def share(space: SearchSpace, *, num_trials: int, prices: Prices) -> Layout:
         )
         num = num_workers(space, most=come.num, head_usd=head_usd, each_usd=each_usd)
         machines = _machines_to_come(replace(come, num=num), space)
-    return within_memory(
-        layout(space.limits, machines, num_trials=num_trials), _driver_bytes(alive)
-    )
+    plan = layout(space.limits, machines, num_trials=num_trials)
+    for line in idle_parts(plan, machines, space.limits, num_trials=num_trials):
+        messages.print(line, soft_wrap=True)
+    return within_memory(plan, _driver_bytes(alive))
 
 
 def _driver_bytes(alive: Sequence[Mapping[str, Any]]) -> float | None:

@@ -26,7 +26,8 @@ from raysent.platforms import signals_handled
 from raysent.storage import storage_errors
 from raysent.sweeps.controller import SweepController
 from raysent.sweeps.cost_tracker import CostTracker
-from raysent.sweeps.machines import DRIVER_RESOURCE, HEAD_RESOURCE, Layout
+from raysent.sweeps.layout import Layout
+from raysent.sweeps.machines import DRIVER_RESOURCE, HEAD_RESOURCE
 from raysent.sweeps.trainables import DecisionStore, ReusedActor, nested_train
 from raysent.sweeps.trial import Trial
 from raysent.training.ray_processes import why_died

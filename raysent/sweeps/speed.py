@@ -22,7 +22,7 @@ from raysent.models.config import towers
 from raysent.models.encoders import count_parameters
 from raysent.parallel import Progress
 from raysent.storage import cache_folder, content_key, read_json, write_json
-from raysent.sweeps.machines import Layout, Machines, layout
+from raysent.sweeps.layout import Layout, Machines, layout
 from raysent.sweeps.samplers import RandomSampler
 from raysent.sweeps.space import SearchSpace
 from raysent.training.data import TextSize, TrainingData, open_training_data, text_size

@@ -258,6 +258,33 @@ class PretrainedFamily(StrictModel):
     alone: bool = False
 
 
+class WorkersToCome(StrictModel):
+    """The workers that a cluster may grow to, by Ray's autoscaler or as a scheduler starts them.
+
+    Attributes:
+        count: Workers at once, at most.
+        cpu: Cores that each has at least.
+        gpu: GPUs that each has at least.
+        accelerator: Ray's name of their GPUs, such as `L4`, by which several trials may share one; None if unknown.
+    """
+
+    count: int = pydantic.Field(ge=1, le=_MAX_TRIALS)
+    cpu: int = pydantic.Field(ge=1)
+    gpu: float = pydantic.Field(default=0.0, ge=0)
+    accelerator: str | None = None
+
+
+class ClusterConfig(StrictModel):
+    """The Ray cluster that a sweep runs on.
+
+    Attributes:
+        workers: The workers that it may grow to, of which none has to be there yet; None for the nodes that are there
+            when the sweep starts.
+    """
+
+    workers: WorkersToCome | None = None
+
+
 class SpaceFile(StrictModel):
     """The top level of a search-space file.
 
@@ -271,6 +298,7 @@ class SpaceFile(StrictModel):
         when: Searched name -> other searched names and the values under which it is searched.
         limits: How much the sweep may use, and how it searches.
         cost: What machines cost and what the sweep may spend.
+        cluster: What is known of a Ray cluster that the sweep runs on.
         evaluation: What is evaluated when all trials have ended.
         trackers: Who follows the sweep while it runs: names, or mappings of `type` and settings.
         fit: Names whose values are chosen for the text, the machine and the time before the sweep starts. A name is
@@ -291,6 +319,7 @@ class SpaceFile(StrictModel):
     when: dict[str, dict[str, Any]] = pydantic.Field(default_factory=dict)
     limits: Limits = Limits()
     cost: CostConfig = CostConfig()
+    cluster: ClusterConfig = ClusterConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
     trackers: list[ComponentChoice] = pydantic.Field(default_factory=list)
     fit: list[FittedName] = pydantic.Field(default_factory=list)

@@ -30,6 +30,7 @@ _SECTIONS = frozenset(
         "when",
         "limits",
         "cost",
+        "cluster",
         "evaluation",
         "metric",
         "name",
