@@ -2,7 +2,7 @@
 
 Trials side by side on one core each do more than one after another on all: threads wait for each other. A small trial
 does not fill a large GPU, so several share one: as many as have room there, but where machines stand anyway no more
-than it takes to give each trial a place, as a GPU that nobody uses costs the same.
+than it takes to give each trial a place, as an idle GPU costs the same.
 """
 
 from __future__ import annotations
