@@ -24,10 +24,10 @@ from raysent.errors import DataError
 from raysent.evaluation.task import NO_ROWS, TaskData
 from raysent.evaluation.units import Int64, units_of, unless_each_row
 
-TEST_SHARE = 0.2
+_TEST_SHARE = 0.2
 # Below this number of rows, a fifth of them would leave intervals too wide to say anything.
-FEW_ROWS = 500
-TEST_SHARE_OF_FEW = 1 / 3
+_FEW_ROWS = 500
+_TEST_SHARE_OF_FEW = 1 / 3
 # Changes whenever other rows may be drawn.
 VERSION = 1
 
@@ -40,7 +40,9 @@ def divided(data: TaskData) -> TaskData:
     """
     if data.split != "nested":
         return data
-    groups = data.folds if len(data.folds) else None
+    groups = None
+    if len(data.folds):
+        groups = data.folds
     units = units_of(data.sentences, groups, is_ordered=data.kind not in ("pair", "likeness"))
     test = draw_rows(data.sentences, data.labels, units, share=test_share(len(data)))
     if not len(test):
@@ -65,7 +67,9 @@ def divided(data: TaskData) -> TaskData:
 
 def test_share(num_rows: int) -> float:
     """Return the part of the rows of a task without given splits that tests."""
-    return TEST_SHARE if num_rows >= FEW_ROWS else TEST_SHARE_OF_FEW
+    if num_rows >= _FEW_ROWS:
+        return _TEST_SHARE
+    return _TEST_SHARE_OF_FEW
 
 
 def draw_rows(
@@ -91,39 +95,42 @@ def draw_rows(
         The rows, int64, in order; none if every unit holds all the rows of a stratum.
     """
     keys = [_row_key(seed, row) for row in zip(*texts, strict=True)]
-    first: dict[int, int] = {}
-    inside: dict[int, Counter[int]] = defaultdict(Counter)
+    # Of each unit: the lowest key of its rows, which orders it, and its rows by stratum.
+    lowest_keys: dict[int, int] = {}
+    rows_of: dict[int, Counter[int]] = defaultdict(Counter)
     for unit, stratum, key in zip(units.tolist(), strata.tolist(), keys, strict=True):
-        inside[unit][stratum] += 1
-        first[unit] = min(key, first.get(unit, key))
+        rows_of[unit][stratum] += 1
+        lowest_keys[unit] = min(key, lowest_keys.get(unit, key))
     counts = Counter(strata.tolist())
     wanted = {stratum: share * count for stratum, count in counts.items()}
-    drawn = set[int]()
-    taken = Counter[int]()
-    order = sorted(first, key=lambda unit: first[unit])
+    drawn_units = set[int]()
+    drawn_rows = Counter[int]()
+    order = sorted(lowest_keys, key=lambda unit: lowest_keys[unit])
     for unit in order:
-        of_unit = inside[unit]
-        gain = sum(
-            abs(wanted[stratum] - taken[stratum]) - abs(wanted[stratum] - taken[stratum] - num)
-            for stratum, num in of_unit.items()
-        )
-        if gain > 0 and _leaves(of_unit, taken, counts):
-            drawn.add(unit)
-            taken.update(of_unit)
-    if not drawn:
-        usable = [unit for unit in order if _leaves(inside[unit], taken, counts)]
-        drawn.update(sorted(usable, key=lambda unit: inside[unit].total())[:1])
-    return np.flatnonzero(np.isin(units, list(drawn))) if drawn else NO_ROWS
+        # A unit is drawn if that brings its strata nearer to what is wanted, all together.
+        gain = 0.0
+        for stratum, num_rows in rows_of[unit].items():
+            lacking = wanted[stratum] - drawn_rows[stratum]
+            gain += abs(lacking) - abs(lacking - num_rows)
+        if gain > 0 and _leaves_rows(rows_of[unit], drawn_rows, counts):
+            drawn_units.add(unit)
+            drawn_rows.update(rows_of[unit])
+    if not drawn_units:
+        # Every unit is far larger than what is wanted: the smallest one is drawn.
+        usable = [unit for unit in order if _leaves_rows(rows_of[unit], drawn_rows, counts)]
+        drawn_units.update(sorted(usable, key=lambda unit: rows_of[unit].total())[:1])
+    if not drawn_units:
+        return NO_ROWS
+    return np.flatnonzero(np.isin(units, list(drawn_units)))
 
 
-def _leaves(of_unit: Counter[int], taken: Counter[int], counts: Counter[int]) -> bool:
-    return all(taken[stratum] + num < counts[stratum] for stratum, num in of_unit.items())
+def _leaves_rows(of_unit: Counter[int], drawn: Counter[int], counts: Counter[int]) -> bool:
+    """Return whether every stratum of a unit keeps a row that is not drawn, if the unit is drawn."""
+    return all(drawn[stratum] + num_rows < counts[stratum] for stratum, num_rows in of_unit.items())
 
 
 def _row_key(seed: int, texts: tuple[str, ...]) -> int:
     # Composed, so that a table has the same test rows in either form of Unicode.
-    read = (in_form(text, OF_NEW) for text in texts)
-    text = "\x1f".join((f"{VERSION}:{seed}", *read))
-    return int.from_bytes(
-        hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "big"
-    )
+    composed = (in_form(text, OF_NEW) for text in texts)
+    content = "\x1f".join((f"{VERSION}:{seed}", *composed)).encode("utf-8", "surrogatepass")
+    return int.from_bytes(hashlib.blake2b(content, digest_size=8).digest(), "big")

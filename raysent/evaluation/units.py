@@ -19,9 +19,13 @@ import numpy.typing as npt
 from raysent.data.same_text import words_of
 
 # Two texts are near-copies if they share this part of their sequences of four characters, of their words alone.
-NEAR_COPY = 0.85
+_NEAR_COPY = 0.85
+# Characters of a sequence.
 _SHINGLE = 4
-_NUM_BANDS, _BAND = 8, 6
+# Texts are compared where all hashes of a band agree. Of those that share just this part, 2 in 100 miss each other.
+_NUM_BANDS = 8
+_HASHES_PER_BAND = 6
+# Characters that are hashed at once, which bounds the memory.
 _CHUNK = 2**21
 _PRIME = np.uint64(0x9E3779B97F4A7C15)
 
@@ -47,13 +51,17 @@ def units_of(
             same.
         is_ordered: Whether a pair in the other order is another pair.
     """
-    plain = [_plain_row(row, is_ordered=is_ordered) for row in zip(*texts, strict=True)]
-    units = _near_copies(plain) if finds_near_copies else _numbered(plain)
+    plain_rows = [_plain_row(row, is_ordered=is_ordered) for row in zip(*texts, strict=True)]
+    if finds_near_copies:
+        units = _near_copies(plain_rows)
+    else:
+        units = _numbered(plain_rows)
     if groups is not None:
-        names = np.unique(groups, return_inverse=True)[1].astype(np.int64)
-        first = int(names.max(initial=-1)) + 1
-        num_nodes = first + int(units.max(initial=-1)) + 1
-        units = _components(names, first + units, num_nodes)[names]
+        # A graph whose nodes are the groups, then the sets of copies; each row is an edge from its group to its set.
+        group_nodes = np.unique(groups, return_inverse=True)[1].astype(np.int64)
+        num_groups = int(group_nodes.max(initial=-1)) + 1
+        num_nodes = num_groups + int(units.max(initial=-1)) + 1
+        units = _components(group_nodes, num_groups + units, num_nodes)[group_nodes]
     return by_first_row(units)
 
 
@@ -68,20 +76,24 @@ def near_copies(texts: Sequence[str]) -> Int64:
 
 def by_first_row(units: Int64) -> Int64:
     """Return units numbered in the order of their first rows, int64 [rows]."""
-    _, firsts, places = np.unique(units, return_index=True, return_inverse=True)
-    ranks = np.empty(len(firsts), dtype=np.int64)
-    ranks[np.argsort(firsts)] = np.arange(len(firsts))
-    return ranks[places.reshape(-1)]
+    _, first_rows, unit_numbers = np.unique(units, return_index=True, return_inverse=True)
+    ranks = np.empty(len(first_rows), dtype=np.int64)
+    ranks[np.argsort(first_rows)] = np.arange(len(first_rows))
+    return ranks[unit_numbers.reshape(-1)]
 
 
 def unless_each_row(units: Int64) -> Int64:
     """Return units as a task keeps them: `EACH_ROW` where each row is one of its own."""
-    return EACH_ROW if len(np.unique(units)) == len(units) else units
+    if len(np.unique(units)) == len(units):
+        return EACH_ROW
+    return units
 
 
 def num_units(units: Int64, rows: Int64) -> int:
     """Return the number of different units of rows, int64 [any]."""
-    return len(rows) if not len(units) else len(np.unique(units[rows]))
+    if not len(units):
+        return len(rows)
+    return len(np.unique(units[rows]))
 
 
 def folds_of_units(
@@ -112,20 +124,23 @@ def folds_of_units(
         order.sort(key=lambda unit: -len(rows_of[unit]))
         num_of_class = [0] * num_folds
         for unit in order:
-            # The next unit continues where this one ends, as single rows do.
-            fold = min(
-                range(num_folds),
-                key=lambda one: (
-                    num_of_class[one],
-                    num_rows[one],
-                    (one - num_assigned) % num_folds,
-                ),
-            )
+            fold = _emptiest(num_of_class, num_rows, num_assigned)
             folds[rows_of[unit]] = fold
             num_of_class[fold] += len(rows_of[unit])
             num_rows[fold] += len(rows_of[unit])
             num_assigned += 1
     return folds
+
+
+def _emptiest(num_of_class: list[int], num_rows: list[int], num_assigned: int) -> int:
+    """Return the fold with the fewest rows of a class; of equal ones that with the fewest rows of all."""
+    num_folds = len(num_rows)
+    # Of folds that are still equal, the next unit goes to the one after the last unit's, as single rows do.
+    fullness = [
+        (num_of_class[fold], num_rows[fold], (fold - num_assigned) % num_folds)
+        for fold in range(num_folds)
+    ]
+    return fullness.index(min(fullness))
 
 
 def _folds_of_rows(labels: np.ndarray, num_folds: int, generator: np.random.Generator) -> Int64:
@@ -152,77 +167,95 @@ def _most_frequent(labels: np.ndarray) -> int:
 
 def _plain_row(row: tuple[str, ...], *, is_ordered: bool) -> str:
     words = [words_of(text) for text in row]
-    return " ".join(words if is_ordered else sorted(words))
+    if not is_ordered:
+        words.sort()
+    return " ".join(words)
 
 
-def _numbered(plain: Sequence[str]) -> Int64:
+def _numbered(plain_rows: Sequence[str]) -> Int64:
+    """Return the number of each row's text, int64 [rows]; rows of the same text have the same number."""
     numbers: dict[str, int] = {}
-    found = [numbers.setdefault(text, len(numbers)) for text in plain]
-    return np.array(found, dtype=np.int64)
+    row_numbers = [numbers.setdefault(text, len(numbers)) for text in plain_rows]
+    return np.array(row_numbers, dtype=np.int64)
 
 
-def _components(one: Int64, other: Int64, num_nodes: int) -> Int64:
-    """Return the number of each node's component, of a graph given by its edges, int64 [nodes]."""
+def _components(starts: Int64, ends: Int64, num_nodes: int) -> Int64:
+    """Return the number of each node's component, int64 [nodes], of a graph whose edges lead from starts to ends."""
     from scipy import sparse  # noqa: PLC0415 - it takes a while to import, and most commands divide nothing
     from scipy.sparse.csgraph import connected_components  # noqa: PLC0415 - as above
 
-    edges = sparse.coo_array(
-        (np.ones(len(one), dtype=np.int8), (one, other)), shape=(num_nodes, num_nodes)
-    )
-    found: Int64 = connected_components(edges, directed=False)[1].astype(np.int64)
-    return found
+    weights = np.ones(len(starts), dtype=np.int8)
+    edges = sparse.coo_array((weights, (starts, ends)), shape=(num_nodes, num_nodes))
+    components: Int64 = connected_components(edges, directed=False)[1].astype(np.int64)
+    return components
 
 
 def _near_copies(plain: Sequence[str]) -> Int64:
     """Return the number of each text's set of near-copies, int64 [texts], of texts as `words_of` returns them."""
-    distinct = {text: number for number, text in enumerate(dict.fromkeys(plain))}
-    known = [text or " " for text in distinct]
-    hashes = _signatures(known)
-    pairs = set[tuple[int, int]]()
+    numbers = {text: number for number, text in enumerate(dict.fromkeys(plain))}
+    # A text without words has no sequence of characters to hash, so a blank stands for it.
+    distinct_texts = [text or " " for text in numbers]
+    hashes = _signatures(distinct_texts)
+    candidates = set[tuple[int, int]]()
     for band in range(_NUM_BANDS):
-        part = np.ascontiguousarray(hashes[:, band * _BAND : (band + 1) * _BAND])
-        keys = part.view(np.dtype((np.void, part.itemsize * _BAND))).ravel()
-        _, first, bucket = np.unique(keys, return_index=True, return_inverse=True)
-        like = first[bucket.ravel()]
-        others = np.flatnonzero(like != np.arange(len(like)))
-        pairs.update(zip(others.tolist(), like[others].tolist(), strict=True))
-    near = [pair for pair in pairs if _similarity(known[pair[0]], known[pair[1]]) >= NEAR_COPY]
-    one, other = np.array(near, dtype=np.int64).reshape(-1, 2).T
-    return _components(one, other, len(distinct))[[distinct[text] for text in plain]]
+        columns = slice(band * _HASHES_PER_BAND, (band + 1) * _HASHES_PER_BAND)
+        band_hashes = np.ascontiguousarray(hashes[:, columns])
+        # One opaque key a text, of all bytes of its band, which `np.unique` compares as a whole.
+        key_type = np.dtype((np.void, band_hashes.itemsize * _HASHES_PER_BAND))
+        keys = band_hashes.view(key_type).ravel()
+        _, first_of_key, key_numbers = np.unique(keys, return_index=True, return_inverse=True)
+        first_texts = first_of_key[key_numbers.ravel()]
+        later_texts = np.flatnonzero(first_texts != np.arange(len(first_texts)))
+        candidates.update(zip(later_texts.tolist(), first_texts[later_texts].tolist(), strict=True))
+    near_pairs = [
+        (later, first)
+        for later, first in candidates
+        if _similarity(distinct_texts[later], distinct_texts[first]) >= _NEAR_COPY
+    ]
+    later_of_pairs, first_of_pairs = np.array(near_pairs, dtype=np.int64).reshape(-1, 2).T
+    sets = _components(later_of_pairs, first_of_pairs, len(numbers))
+    return sets[[numbers[text] for text in plain]]
 
 
-def _similarity(one: str, other: str) -> float:
+def _similarity(first_text: str, second_text: str) -> float:
     """Return the part that two texts share of the sequences of four characters of either."""
-    first, second = (
-        {text[place : place + _SHINGLE] for place in range(max(1, len(text) - _SHINGLE + 1))}
-        for text in (one, other)
-    )
+    first = _shingles(first_text)
+    second = _shingles(second_text)
     return len(first & second) / len(first | second)
+
+
+def _shingles(text: str) -> set[str]:
+    """Return the sequences of four characters of a text; of a shorter one the text itself."""
+    num_shingles = max(1, len(text) - _SHINGLE + 1)
+    return {text[start : start + _SHINGLE] for start in range(num_shingles)}
 
 
 def _signatures(texts: Sequence[str]) -> npt.NDArray[np.uint64]:
     """Return the min-wise hashes of the sequences of four characters of each text, uint64 [texts, hashes]."""
-    odd = 2 * np.random.default_rng(0).integers(2**62, size=_NUM_BANDS * _BAND) + 1
+    # A product with an odd number permutes the 64-bit integers, so each factor is another hash function.
+    odd = 2 * np.random.default_rng(0).integers(2**62, size=_NUM_BANDS * _HASHES_PER_BAND) + 1
     factors = odd.astype(np.uint64)
-    found = np.empty((len(texts), len(factors)), dtype=np.uint64)
+    signatures = np.empty((len(texts), len(factors)), dtype=np.uint64)
     pad = "\0" * (_SHINGLE - 1)
     lengths = np.array([len(text) + len(pad) for text in texts])
-    chunk = np.cumsum(lengths) // _CHUNK
-    for number in np.unique(chunk):
-        rows = np.flatnonzero(chunk == number)
+    chunk_numbers = np.cumsum(lengths) // _CHUNK
+    for chunk_number in np.unique(chunk_numbers):
+        rows = np.flatnonzero(chunk_numbers == chunk_number)
         joined = "".join(texts[row] + pad for row in rows.tolist())
-        codes = np.frombuffer(joined.encode("utf-32-le", "surrogatepass"), dtype=np.uint32).astype(
-            np.uint64
-        )
+        code_points = np.frombuffer(joined.encode("utf-32-le", "surrogatepass"), dtype=np.uint32)
+        codes = code_points.astype(np.uint64)
         windows = np.zeros(len(codes) - len(pad), dtype=np.uint64)
-        for place in range(_SHINGLE):
-            windows = windows * _PRIME + codes[place : place + len(windows)]
+        for offset in range(_SHINGLE):
+            windows = windows * _PRIME + codes[offset : offset + len(windows)]
+        # The low bits of a product depend on the low bits of its factors alone; the high ones are mixed in.
         windows ^= windows >> np.uint64(31)
         starts = np.concatenate([[0], np.cumsum(lengths[rows])[:-1]])
+        # A window that ends in the pad reaches into the next text. The first one of a text counts all the same, as a
+        # text of fewer characters has no other.
         is_cut = codes[len(pad) :] == 0
-        is_cut[starts] = False  # of a text of fewer characters
+        is_cut[starts] = False
         for column, factor in enumerate(factors):
             mixed = windows * factor
             mixed[is_cut] = np.iinfo(np.uint64).max
-            found[rows, column] = np.minimum.reduceat(mixed, starts)
-    return found
+            signatures[rows, column] = np.minimum.reduceat(mixed, starts)
+    return signatures
