@@ -37,7 +37,9 @@ _CHUNK = 100
 
 def interval_of(draws: Float64, num_rows: int | None = None) -> Interval:
     """Return the 95 % percentile interval of draws [resamples], widened for the number of rows that were drawn."""
-    percentiles = PERCENTILES if num_rows is None else _expanded_percentiles(num_rows)
+    percentiles = PERCENTILES
+    if num_rows is not None:
+        percentiles = _expanded_percentiles(num_rows)
     low, high = np.percentile(draws, percentiles)
     return float(low), float(high)
 
@@ -50,7 +52,9 @@ def accuracy_interval(num_right: float, num_rows: int) -> Interval:
     center = (share + weight / 2) / (1 + weight)
     half = math.sqrt(share * (1 - share) * weight + weight**2 / 4) / (1 + weight)
     # Rounding must not leave the accuracy itself out, where no row or every row is right.
-    return 100 * max(0.0, min(center - half, share)), 100 * min(1.0, max(center + half, share))
+    low = max(0.0, min(center - half, share))
+    high = min(1.0, max(center + half, share))
+    return 100 * low, 100 * high
 
 
 @lru_cache
@@ -92,16 +96,19 @@ class BootstrapEstimate:
 
     def minus(self, other: BootstrapEstimate) -> BootstrapEstimate:
         """Return the difference; paired if both are of the same rows."""
-        num_rows = self.num_rows if self.num_rows == other.num_rows else None
-        return BootstrapEstimate.of(self.value - other.value, self.draws - other.draws, num_rows)
+        difference = self.value - other.value
+        draws = self.draws - other.draws
+        if self.num_rows == other.num_rows:
+            return BootstrapEstimate.of(difference, draws, self.num_rows)
+        return BootstrapEstimate.of(difference, draws)
 
 
 def mean_estimate(estimates: Sequence[BootstrapEstimate]) -> BootstrapEstimate:
     """Return the mean of estimates of several tasks, or of one task's folds."""
     if len(estimates) == 1:
         return estimates[0]
-    value = float(np.mean([estimate.value for estimate in estimates]))
-    return BootstrapEstimate.of(value, np.mean([estimate.draws for estimate in estimates], axis=0))
+    mean = float(np.mean([estimate.value for estimate in estimates]))
+    return BootstrapEstimate.of(mean, np.mean([estimate.draws for estimate in estimates], axis=0))
 
 
 class Resamples:
@@ -114,7 +121,9 @@ class Resamples:
     @classmethod
     def of(cls, seed: str | int, num_rows: int) -> Resamples:
         """Draw resamples; the seed of a task's is its name, so that tasks are drawn independently."""
-        return cls(_counts(zlib.crc32(seed.encode()) if isinstance(seed, str) else seed, num_rows))
+        if isinstance(seed, str):
+            seed = zlib.crc32(seed.encode())
+        return cls(_counts(seed, num_rows))
 
     def means(self, parts: Sequence[tuple[Int64, Float64]]) -> list[Float64]:
         """Return the mean of values over the drawn rows of each part, float64 [resamples, columns] per part.
@@ -122,20 +131,25 @@ class Resamples:
         Args:
             parts: Some of the rows, [rows], and their values, [rows, columns].
         """
-        widths = [values.shape[1] + 1 for _, values in parts]
+        # The columns of all parts stand side by side, so that one product with the counts sums them all. The last one
+        # of each part is 1 in its rows, and sums to the number of them that are drawn.
+        widths = [of_rows.shape[1] + 1 for _, of_rows in parts]
         columns = np.zeros((self._counts.shape[1], sum(widths)))
         ends = np.cumsum(widths)
-        for (rows, values), end, width in zip(parts, ends, widths, strict=True):
-            columns[rows, end - width : end - 1] = values
-            columns[rows, end - 1] = 1  # sums to the number of drawn rows
-        chunks = [
-            self._counts[first : first + _CHUNK] for first in range(0, len(self._counts), _CHUNK)
-        ]
-        sums = np.concatenate([chunk.astype(np.float64) @ columns for chunk in chunks])
-        # A resample may hold none of very few rows; their mean is then 0.
-        return [
-            part[:, :-1] / np.maximum(part[:, -1:], 1) for part in np.split(sums, ends[:-1], axis=1)
-        ]
+        for (rows, of_rows), end, width in zip(parts, ends, widths, strict=True):
+            columns[rows, end - width : end - 1] = of_rows
+            columns[rows, end - 1] = 1
+        chunk_sums = []
+        for first in range(0, len(self._counts), _CHUNK):
+            counts = self._counts[first : first + _CHUNK].astype(np.float64)
+            chunk_sums.append(counts @ columns)
+        sums = np.concatenate(chunk_sums)
+        means = []
+        for part_sums in np.split(sums, ends[:-1], axis=1):
+            # A resample may hold none of very few rows; their mean is then 0.
+            num_drawn = np.maximum(part_sums[:, -1:], 1)
+            means.append(part_sums[:, :-1] / num_drawn)
+        return means
 
     def estimates(
         self, parts: Sequence[tuple[Int64, Targets, np.ndarray]]
@@ -145,26 +159,26 @@ class Resamples:
         Args:
             parts: Some of the rows [rows], their targets, and log-probabilities [rows, classes].
         """
-        values = [targets.values(predicted) for _, targets, predicted in parts]
-        columns = [
-            targets.columns(value) for (_, targets, _), value in zip(parts, values, strict=True)
-        ]
-        drawn = self.means(
-            [(rows, column) for (rows, _, _), column in zip(parts, columns, strict=True)]
-        )
-        return [
-            _estimate(targets, value, 100 * targets.scores_of_means(means))
-            for (_, targets, _), value, means in zip(parts, values, drawn, strict=True)
-        ]
+        row_values = [targets.values(predicted) for _, targets, predicted in parts]
+        columns = []
+        for (rows, targets, _), of_rows in zip(parts, row_values, strict=True):
+            columns.append((rows, targets.columns(of_rows)))
+        estimates = []
+        for (_, targets, _), of_rows, means in zip(
+            parts, row_values, self.means(columns), strict=True
+        ):
+            draws = 100 * targets.scores_of_means(means)
+            estimates.append(_estimate(targets, of_rows, draws))
+        return estimates
 
 
-def _estimate(targets: Targets, values: Float64, draws: Float64) -> BootstrapEstimate:
+def _estimate(targets: Targets, row_values: Float64, draws: Float64) -> BootstrapEstimate:
     """Return the score of some rows in percent, with its interval."""
     num_rows = len(targets)
-    score = 100 * targets.score_of(values)
+    score = 100 * targets.score_of(row_values)
     if not _is_accuracy(targets):
         return BootstrapEstimate.of(score, draws, num_rows)
-    interval = accuracy_interval(float(values.sum()), num_rows)
+    interval = accuracy_interval(float(row_values.sum()), num_rows)
     return BootstrapEstimate(score, interval, draws, num_rows)
 
 

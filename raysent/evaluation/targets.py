@@ -30,7 +30,9 @@ MIN_SCORED_ROWS = 100
 USUAL_STRENGTH = 16.0
 # Of a paired difference: so many standard errors are within chance.
 _NUM_ERRORS = 2.0
-_LEAST_LOG, _ROUNDING = -20.0, 1e-9
+# A log-probability below this counts as this, so that one row that is surely wrong does not decide alone.
+_LEAST_LOG = -20.0
+_ROUNDING = 1e-9
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,12 +68,13 @@ class Targets:
 
     def take(self, rows: np.ndarray | slice) -> Self:
         """Return the targets of some rows, given as indices, a mask [rows] or a slice."""
-        return type(self)(
-            self.labels[rows],
-            self.scores[rows] if self.is_scored else self.scores,
-            self.metric,
-            self.units[rows] if len(self.units) else self.units,
-        )
+        scores = self.scores
+        if self.is_scored:
+            scores = scores[rows]
+        units = self.units
+        if len(units):
+            units = units[rows]
+        return type(self)(self.labels[rows], scores, self.metric, units)
 
     def values(self, log_probabilities: np.ndarray) -> Float64:
         """Return what a score is computed from, float64 [rows].
@@ -85,11 +88,13 @@ class Targets:
             of_label = log_probabilities[np.arange(len(self)), self.labels].astype(np.float64)
             return 1 + of_label / math.log(log_probabilities.shape[1])
         predicted: Int64 = log_probabilities.argmax(axis=1)
-        values = predicted if self.metric == "macro_f1" else predicted == self.labels
-        return values.astype(np.float64)
+        if self.metric == "macro_f1":
+            return predicted.astype(np.float64)
+        is_right: Float64 = (predicted == self.labels).astype(np.float64)
+        return is_right
 
     def score_of(self, values: Float64) -> float:
-        """Return the score of what `values` returned [rows], at most 1."""
+        """Return the score, at most 1, that follows from what the method `values` returned, [rows]."""
         if self.is_scored:
             return pearson(values, self.scores)
         if self.metric == "macro_f1":
@@ -101,13 +106,20 @@ class Targets:
         return self.score_of(self.values(log_probabilities))
 
     def columns(self, values: Float64) -> Float64:
-        """Return columns of what `values` returned, float64 [rows, columns]: their means determine the score."""
+        """Return columns whose means determine the score, float64 [rows, columns].
+
+        Args:
+            values: What the method `values` returned, [rows].
+        """
         if self.is_scored:
-            x, y = values - values.mean(), self.scores - self.scores.mean()
+            # Centered, so that the differences of means in `scores_of_means` keep their digits.
+            x = values - values.mean()
+            y = self.scores - self.scores.mean()
             return np.stack([x, y, x * x, y * y, x * y], axis=1)
         if self.metric == "macro_f1":
             classes = np.arange(max(self.labels.max(), values.max()) + 1)
-            is_class, is_predicted = self.labels[:, None] == classes, values[:, None] == classes
+            is_class = self.labels[:, None] == classes
+            is_predicted = values[:, None] == classes
             counts = [is_class & is_predicted, is_class.astype(np.int64) + is_predicted]
             return np.concatenate(counts, axis=1).astype(np.float64)
         return values[:, None]
@@ -133,15 +145,19 @@ class Targets:
 
     def measure(self, candidates: Sequence[np.ndarray]) -> Float64:
         """Return the score and the negative log loss of each candidate [rows, classes], float64 [candidates, 2]."""
-        places = np.arange(len(self))
-        losses = [one[places, self.labels].mean(dtype=np.float64) for one in candidates]
-        return np.column_stack([[self.score(one) for one in candidates], losses])
+        rows = np.arange(len(self))
+        mean_logs = [
+            candidate[rows, self.labels].mean(dtype=np.float64) for candidate in candidates
+        ]
+        scores = [self.score(candidate) for candidate in candidates]
+        return np.column_stack([scores, mean_logs])
 
     def best(self, candidates: Sequence[np.ndarray], strengths: Sequence[float]) -> int:
-        """Return the place of the best of candidates [rows, classes], fits of rising inverse strengths.
+        """Return the index of the best of candidates [rows, classes], fits of rising inverse strengths.
 
-        Few rows have few different scores, of which the highest is chance. There the log loss decides, and of the
-        candidates that are not beyond chance above the lowest one the strength nearest to `USUAL_STRENGTH` is taken.
+        Few rows have few different scores, and which is highest is chance. There the log loss decides: of the
+        candidates whose loss is above the lowest one by no more than chance, the one whose strength is nearest to
+        `USUAL_STRENGTH` is taken.
 
         Args:
             candidates: The log-probabilities of each [candidates][rows, classes].
@@ -150,22 +166,25 @@ class Targets:
         if self.is_scored or len(self) >= MIN_SCORED_ROWS:
             return best_of(self.measure(candidates))
         rows = np.arange(len(self))
-        right = np.array([candidate[rows, self.labels] for candidate in candidates], np.float64)
-        right = np.maximum(right, _LEAST_LOG)
-        means = np.round(right.mean(axis=1), 12)
-        losses = right[int(means.argmax())] - right
+        label_logs = np.array(
+            [candidate[rows, self.labels] for candidate in candidates], np.float64
+        )
+        label_logs = np.maximum(label_logs, _LEAST_LOG)
+        mean_logs = np.round(label_logs.mean(axis=1), 12)
+        # Paired with the best candidate row by row: what two candidates share is no part of the chance.
+        losses = label_logs[int(mean_logs.argmax())] - label_logs
         chance = _NUM_ERRORS * losses.std(axis=1) / np.sqrt(len(self))
         near = np.flatnonzero(losses.mean(axis=1) <= chance + _ROUNDING)
         distances = np.abs(np.log(strengths) - np.log(USUAL_STRENGTH))
-        return int(min(near, key=lambda place: distances[place]))
+        return int(near[np.argmin(distances[near])])
 
 
 def best_of(measured: Float64) -> int:
-    """Return the place of the best candidate: the highest score, of equals the lowest log loss.
+    """Return the index of the best candidate: the highest score, of equals the lowest log loss.
 
     Args:
         measured: What `Targets.measure` returned, or a sum of such, [candidates, 2].
     """
     # Sums in another order differ in their last bits.
-    scores, losses = np.round(measured, 12).T
-    return int(np.lexsort((-losses, -scores))[0])
+    scores, mean_logs = np.round(measured, 12).T
+    return int(np.lexsort((-mean_logs, -scores))[0])
