@@ -43,32 +43,49 @@ def fuse(
     Args:
         vectors: By vectors.
         words: By words.
-        weight: Of words, from 0 to 1, of which the ends leave the other ranking out; None for reciprocal ranks.
+        weight: The weight of words, from 0 to 1; at 0 the ranking by words does not count, at 1 the one by vectors does
+            not. None adds reciprocal ranks.
         depth: Passages to keep of each query.
     """
     rows = np.full((len(vectors.queries), depth), -1, np.int32)
     scores = np.zeros((len(vectors.queries), depth), np.float32)
-    shares = (1.0, 1.0) if weight is None else (1 - weight, weight)
-    sides = [(one, share) for one, share in zip((vectors, words), shares, strict=True) if share]
-    for number in range(len(rows)):
-        lists = [(one.rows[number], one.scores[number]) for one, _ in sides]
-        parts = [
-            (some[some >= 0], _scaled(points, some >= 0, is_rank=weight is None))
-            for some, points in lists
-        ]
-        found = np.unique(np.concatenate([some for some, _ in parts]))
-        total = np.zeros(len(found))
-        for (some, points), (_, share) in zip(parts, sides, strict=True):
-            total[np.searchsorted(found, some)] += share * points
-        order = np.lexsort((found, -total))[:depth]
-        rows[number, : len(order)], scores[number, : len(order)] = found[order], total[order]
+    is_rank = weight is None
+    if weight is None:
+        weighted = [(vectors, 1.0), (words, 1.0)]
+    else:
+        weighted = [(vectors, 1 - weight), (words, weight)]
+    # A ranking of weight 0 must not add its passages, which would then have a score of 0.
+    weighted = [(ranking, share) for ranking, share in weighted if share]
+    for query in range(len(rows)):
+        passages_of = []
+        points_of = []
+        for ranking, share in weighted:
+            is_passage = ranking.rows[query] >= 0
+            passages_of.append(ranking.rows[query][is_passage])
+            points_of.append(share * _scaled(ranking.scores[query], is_passage, is_rank=is_rank))
+        passages = np.unique(np.concatenate(passages_of))
+        total = np.zeros(len(passages))
+        for ranked, points in zip(passages_of, points_of, strict=True):
+            total[np.searchsorted(passages, ranked)] += points
+        order = np.lexsort((passages, -total))[:depth]
+        rows[query, : len(order)] = passages[order]
+        scores[query, : len(order)] = total[order]
     return Ranking(vectors.queries, rows, scores)
 
 
-def _scaled(scores: np.ndarray, is_found: np.ndarray, *, is_rank: bool) -> npt.NDArray[np.float64]:
+def _scaled(
+    scores: np.ndarray, is_passage: np.ndarray, *, is_rank: bool
+) -> npt.NDArray[np.float64]:
     """Return the points of the passages of one ranking, best first, from 0 to 1."""
-    points: npt.NDArray[np.float64] = scores[is_found].astype(np.float64)
+    points: npt.NDArray[np.float64] = scores[is_passage].astype(np.float64)
     if is_rank or not len(points):
         return 1 / (_RANK_CONSTANT + 1 + np.arange(len(points)))
-    low, high = points[-1] if is_found.all() else min(points[-1], 0.0), points[0]
-    return (points - low) / (high - low) if high > low else np.ones(len(points))
+    high = points[0]
+    low = points[-1]
+    if not is_passage.all():
+        # The ranking ended early: a passage that is not in it has a score of 0.
+        low = min(low, 0.0)
+    if high > low:
+        scaled: npt.NDArray[np.float64] = (points - low) / (high - low)
+        return scaled
+    return np.ones(len(points))

@@ -32,7 +32,7 @@ Float64 = npt.NDArray[np.float64]
 
 # Changes whenever scores may change.
 VERSION = 3
-# Four registers of eight numbers, each summed on its own.
+# An AVX2 sum has four registers of eight numbers, each of which is summed on its own.
 _LANES = 32
 
 
@@ -40,14 +40,18 @@ def score_sets(
     encoder: SentenceEncoder, sets: Sequence[ScoredSet], *, model: str, task: str
 ) -> SimilarityScore:
     """Return the correlations of one model on the sets of one task."""
-    similarities = [pair_similarities(encoder, one.first, one.second) for one in sets]
-    pearsons = [pearson(own, one.scores) for own, one in zip(similarities, sets, strict=True)]
-    spearmans = [spearman(own, one.scores) for own, one in zip(similarities, sets, strict=True)]
-    sizes = [len(one.scores) for one in sets]
-    all_similarities, all_scores = (
-        np.concatenate(similarities),
-        np.concatenate([one.scores for one in sets]),
-    )
+    similarities = []
+    pearsons = []
+    spearmans = []
+    for scored_set in sets:
+        of_pairs = _pair_similarities(encoder, scored_set.first, scored_set.second)
+        similarities.append(of_pairs)
+        pearsons.append(pearson(of_pairs, scored_set.scores))
+        spearmans.append(spearman(of_pairs, scored_set.scores))
+    names = [scored_set.name for scored_set in sets]
+    sizes = [len(scored_set.scores) for scored_set in sets]
+    all_similarities = np.concatenate(similarities)
+    all_scores = np.concatenate([scored_set.scores for scored_set in sets])
     return SimilarityScore(
         model=model,
         task=task,
@@ -58,20 +62,25 @@ def score_sets(
         spearman=100 * float(np.mean(spearmans)),
         spearman_weighted=100 * float(np.average(spearmans, weights=sizes)),
         spearman_all=100 * spearman(all_similarities, all_scores),
-        by_set={one.name: 100 * value for one, value in zip(sets, pearsons, strict=True)},
-        spearman_by_set={one.name: 100 * value for one, value in zip(sets, spearmans, strict=True)},
+        by_set=_in_percent(names, pearsons),
+        spearman_by_set=_in_percent(names, spearmans),
         num_pairs=sum(sizes),
         measures=_threshold_measures(similarities, sets),
     )
 
 
-def pair_similarities(encoder: SentenceEncoder, first: list[str], second: list[str]) -> Float64:
+def _in_percent(names: Sequence[str], correlations: Sequence[float]) -> dict[str, float]:
+    return {name: 100 * correlation for name, correlation in zip(names, correlations, strict=True)}
+
+
+def _pair_similarities(encoder: SentenceEncoder, first: list[str], second: list[str]) -> Float64:
     """Return the similarity of each pair of sentences by the encoder's own measure, float64 [rows]."""
     if isinstance(encoder, LexicalModel):
         return lexical_similarities(encoder, first, second)
     u, v = encode_columns(encoder, (first, second))
-    is_cosine = encoder.similarity_measure == "cosine"
-    return np.asarray(cosines(u, v) if is_cosine else encoder.similarity_pairwise(u, v), np.float64)
+    if encoder.similarity_measure == "cosine":
+        return cosines(u, v).astype(np.float64)
+    return np.asarray(encoder.similarity_pairwise(u, v), np.float64)
 
 
 def _threshold_measures(
@@ -108,20 +117,23 @@ def cosines(first: Float32, second: Float32) -> Float32:
 
 
 def _dots(first: Float32, second: Float32) -> Float32:
+    """Return the inner product of every row of `first` with the same row of `second`, in OpenBLAS's order [rows]."""
     dim = first.shape[1]
-    whole = dim - dim % _LANES
+    dim_in_blocks = dim - dim % _LANES
     lanes = np.zeros((len(first), _LANES), dtype=np.float32)
-    for start in range(0, whole, _LANES):
+    for start in range(0, dim_in_blocks, _LANES):
         block = slice(start, start + _LANES)
         # In double precision the product is exact, so that one rounding follows, as in a fused multiply-add.
         exact = first[:, block].astype(np.float64) * second[:, block]
         lanes = (lanes + exact).astype(np.float32)
+    # The registers are added in pairs of halves, then of quarters, as the processor's horizontal additions do.
     registers = lanes.reshape(-1, 4, 2, 4)
     halves = registers[:, :, 0] + registers[:, :, 1]
     quarters = (halves[:, 0] + halves[:, 1]) + (halves[:, 2] + halves[:, 3])
     total = (quarters[:, 0] + quarters[:, 1]) + (quarters[:, 2] + quarters[:, 3])
-    rest = np.zeros(len(first))
-    for place in range(whole, dim):
-        rest += first[:, place] * second[:, place]
-    sums: Float32 = (rest + total).astype(np.float32)
+    # The columns beyond the last whole block are multiplied in float32, but summed in float64.
+    remainder = np.zeros(len(first))
+    for column in range(dim_in_blocks, dim):
+        remainder += first[:, column] * second[:, column]
+    sums: Float32 = (remainder + total).astype(np.float32)
     return sums
