@@ -46,17 +46,19 @@ class Hits:
     @property
     def distances(self) -> np.ndarray:
         """What is smaller for nearer rows: minus the scores, or the Hamming distances."""
-        return self.scores if self.scores.dtype == np.int64 else -self.scores
+        if self.scores.dtype == np.int64:
+            return self.scores
+        return -self.scores
 
 
-def load_faiss(what: str) -> Any:
+def _load_faiss(purpose: str) -> Any:
     """Return the library.
 
     Raises:
-        ConfigError: If it is not installed; begins with `what`.
+        ConfigError: If it is not installed; begins with the purpose.
     """
     if find_spec("faiss") is None:
-        raise ConfigError(f"{what}: needs the package faiss-cpu; install raysent[search]")
+        raise ConfigError(f"{purpose}: needs the package faiss-cpu; install raysent[search]")
     return import_module("faiss")
 
 
@@ -67,9 +69,9 @@ def check_search(measure: str) -> None:
         ConfigError: If it is not.
     """
     if measure == "cosine":
-        load_faiss("search of vectors")
+        _load_faiss("search of vectors")
     elif try_load("hamming") is None:
-        load_faiss("search of codes without a C++ compiler")
+        _load_faiss("search of codes without a C++ compiler")
 
 
 def nearest_codes(codes: npt.NDArray[np.uint8], queries: npt.NDArray[np.uint8], *, k: int) -> Hits:
@@ -83,46 +85,54 @@ def nearest_codes(codes: npt.NDArray[np.uint8], queries: npt.NDArray[np.uint8], 
     Raises:
         ConfigError: If there is neither a compiler nor FAISS.
     """
-    codes, queries, k = (
-        np.ascontiguousarray(codes),
-        np.ascontiguousarray(queries),
-        min(k, len(codes)),
-    )
+    codes = np.ascontiguousarray(codes)
+    queries = np.ascontiguousarray(queries)
+    k = min(k, len(codes))
     kernel = try_load("hamming")
     if kernel is not None:
         return _by_kernel(kernel, codes, queries, k)
-    faiss = load_faiss("search of codes without a C++ compiler")
-    found = _with_ties(
-        lambda some, size: faiss.knn_hamming(some, codes, size), queries, len(codes), k=k, slack=0
-    )
-    orders = [np.lexsort((rows, distances))[:k] for distances, rows in found]
-    near = [
-        (rows[order], distances[order])
-        for (distances, rows), order in zip(found, orders, strict=True)
-    ]
-    return Hits(
-        np.stack([rows for rows, _ in near]), np.stack([some for _, some in near]).astype(np.int64)
-    )
+    faiss = _load_faiss("search of codes without a C++ compiler")
+
+    def search(batch: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray]:
+        distances, rows = faiss.knn_hamming(batch, codes, size)
+        return distances, rows
+
+    near_rows = []
+    near_distances = []
+    for distances, rows in _with_ties(search, queries, len(codes), k=k, slack=0):
+        order = np.lexsort((rows, distances))[:k]
+        near_rows.append(rows[order])
+        near_distances.append(distances[order])
+    return Hits(np.stack(near_rows), np.stack(near_distances).astype(np.int64))
 
 
 def _by_kernel(kernel: ctypes.CDLL, codes: np.ndarray, queries: np.ndarray, k: int) -> Hits:
     """Return the nearest codes by the kernel, which reads memory once for all queries of a thread."""
-    hits = Hits(
-        np.empty((len(queries), k), dtype=np.int64), np.empty((len(queries), k), dtype=np.int64)
-    )
+    near_rows = np.empty((len(queries), k), dtype=np.int64)
+    near_distances = np.empty((len(queries), k), dtype=np.int64)
 
     def search(part: slice) -> None:
-        own, rows, distances = queries[part], hits.rows[part], hits.scores[part]
-        sizes = [ctypes.c_int64(size) for size in (len(own), len(codes), codes.shape[1], k)]
-        pointers = [ctypes.c_void_p(array.ctypes.data) for array in (own, codes, rows, distances)]
-        kernel.hamming_nearest(pointers[0], sizes[0], pointers[1], *sizes[1:], *pointers[2:])
+        batch = queries[part]
+        kernel.hamming_nearest(
+            _pointer(batch),
+            ctypes.c_int64(len(batch)),
+            _pointer(codes),
+            ctypes.c_int64(len(codes)),
+            ctypes.c_int64(codes.shape[1]),
+            ctypes.c_int64(k),
+            _pointer(near_rows[part]),
+            _pointer(near_distances[part]),
+        )
 
     size = max(1, -(-len(queries) // torch.get_num_threads()))
+    parts = [slice(first, first + size) for first in range(0, len(queries), size)]
     with ThreadPoolExecutor() as pool:
-        list(
-            pool.map(search, (slice(first, first + size) for first in range(0, len(queries), size)))
-        )
-    return hits
+        list(pool.map(search, parts))  # a list, so that an error of a thread is raised here
+    return Hits(near_rows, near_distances)
+
+
+def _pointer(array: np.ndarray) -> ctypes.c_void_p:
+    return ctypes.c_void_p(array.ctypes.data)
 
 
 def nearest_vectors(
@@ -138,20 +148,25 @@ def nearest_vectors(
     Raises:
         ConfigError: If FAISS is not installed.
     """
-    faiss, k = load_faiss("search of vectors"), min(k, len(vectors))
-    vectors, queries = np.ascontiguousarray(vectors), np.ascontiguousarray(queries)
+    faiss = _load_faiss("search of vectors")
+    k = min(k, len(vectors))
+    vectors = np.ascontiguousarray(vectors)
+    queries = np.ascontiguousarray(queries)
 
-    def search(some: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray]:
-        products, rows = faiss.knn(some, vectors, size, metric=faiss.METRIC_INNER_PRODUCT)
+    def search(batch: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray]:
+        products, rows = faiss.knn(batch, vectors, size, metric=faiss.METRIC_INNER_PRODUCT)
         return -products, rows
 
     # Each of two products may be off by dim roundings of at most half a unit in the last place (Cauchy-Schwarz).
     slack = 2 * vectors.shape[1] * float(np.finfo(np.float32).eps)
-    near = _with_ties(search, queries, len(vectors), k=k, slack=slack)
-    found = [
-        _rescored(vectors, query, some, k) for query, (_, some) in zip(queries, near, strict=True)
-    ]
-    return Hits(np.stack([rows for rows, _ in found]), np.stack([cosines for _, cosines in found]))
+    candidates = _with_ties(search, queries, len(vectors), k=k, slack=slack)
+    near_rows = []
+    near_cosines = []
+    for query, (_, candidate_rows) in zip(queries, candidates, strict=True):
+        rows, cosines = _rescored(vectors, query, candidate_rows, k)
+        near_rows.append(rows)
+        near_cosines.append(cosines)
+    return Hits(np.stack(near_rows), np.stack(near_cosines))
 
 
 def _with_ties(
@@ -163,19 +178,20 @@ def _with_ties(
     slack: float,
 ) -> list[tuple[np.ndarray, np.ndarray]]:
     """Return each query's distances and rows: k, and all others within `slack` of the k-th; ties are searched again."""
-    found: dict[int, tuple[np.ndarray, np.ndarray]] = {}
-    left, size = np.arange(len(queries)), k + _NUM_SPARE
-    while len(left):
+    near_of: dict[int, tuple[np.ndarray, np.ndarray]] = {}
+    open_queries = np.arange(len(queries))
+    size = k + _NUM_SPARE
+    while len(open_queries):
         size = min(size, num_rows)
-        distances, rows = search(queries[left], size)
-        is_whole = (distances[:, -1] > distances[:, k - 1] + slack) | (size == num_rows)
-        found |= zip(
-            left[is_whole].tolist(),
-            zip(distances[is_whole], rows[is_whole], strict=True),
-            strict=True,
-        )
-        left, size = left[~is_whole], 4 * size
-    return [found[number] for number in range(len(queries))]
+        distances, rows = search(queries[open_queries], size)
+        # Where the last row is as near as the k-th, rows that were not returned may be as near, too.
+        is_complete = (distances[:, -1] > distances[:, k - 1] + slack) | (size == num_rows)
+        for position in np.flatnonzero(is_complete):
+            query_index = int(open_queries[position])
+            near_of[query_index] = (distances[position], rows[position])
+        open_queries = open_queries[~is_complete]
+        size *= 4
+    return [near_of[query_index] for query_index in range(len(queries))]
 
 
 def _rescored(
@@ -184,8 +200,8 @@ def _rescored(
     """Return the k nearest of some rows and their cosines, in float64; each row's sum is independent of the others."""
     cosines = np.empty(len(rows))
     exact = query.astype(np.float64)
-    for at in range(0, len(rows), _RESCORED_AT_ONCE):
-        some = rows[at : at + _RESCORED_AT_ONCE]
-        cosines[at : at + len(some)] = (vectors[some].astype(np.float64) * exact).sum(axis=1)
+    for first in range(0, len(rows), _RESCORED_AT_ONCE):
+        part = slice(first, first + _RESCORED_AT_ONCE)
+        cosines[part] = (vectors[rows[part]].astype(np.float64) * exact).sum(axis=1)
     order = np.lexsort((rows, -cosines))[:k]
     return rows[order], cosines[order]

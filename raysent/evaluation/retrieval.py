@@ -48,7 +48,10 @@ VERSION = 1
 # Weights of words that are tried, and parts of the queries for a cross-fitted score.
 WEIGHTS = tuple(step / 20 for step in range(21))
 _NUM_FOLDS = 5
+# Passages that are encoded at once.
 _CHUNK = 8192
+# Of the gains of ranks 1 to 10.
+_DISCOUNTS = 1 / np.log2(np.arange(2, 12))
 
 
 @dataclass(frozen=True)
@@ -85,28 +88,24 @@ def rank(
 def _rank(
     encoder: SentenceEncoder, data: RetrievalData, queries: np.ndarray, depth: int
 ) -> Ranking:
-    texts = [data.queries[place] for place in queries.tolist()]
+    texts = [data.queries[query] for query in queries.tolist()]
     # One more than is kept, because a passage with the query's own identifier is left out.
     if isinstance(encoder, Bm25Model):
         hits = Hits(*Bm25Index.of(data.passages).search(texts, depth + 1))
     else:
         hits = _by_vectors(encoder, data.passages, texts, depth + 1)
-    places = {name: place for place, name in enumerate(data.passage_ids)}
-    own = np.array(
-        [places.get(data.query_ids[place], -1) for place in queries.tolist()], dtype=np.int64
-    )
+    row_of_passage = {name: row for row, name in enumerate(data.passage_ids)}
+    own_rows = [row_of_passage.get(data.query_ids[query], -1) for query in queries.tolist()]
     ranking = Ranking(
         queries,
         np.full((len(queries), depth), -1, np.int32),
         np.zeros((len(queries), depth), np.float32),
     )
     for number, (rows, scores) in enumerate(zip(hits.rows, -hits.distances, strict=True)):
-        is_kept = (rows >= 0) & (rows != own[number])
-        kept = rows[is_kept][:depth]
-        ranking.rows[number, : len(kept)], ranking.scores[number, : len(kept)] = (
-            kept,
-            scores[is_kept][:depth],
-        )
+        is_ranked = (rows >= 0) & (rows != own_rows[number])
+        ranked = rows[is_ranked][:depth]
+        ranking.rows[number, : len(ranked)] = ranked
+        ranking.scores[number, : len(ranked)] = scores[is_ranked][:depth]
     return ranking
 
 
@@ -131,34 +130,48 @@ def _by_vectors(encoder: SentenceEncoder, passages: list[str], queries: list[str
 
 def measure(ranking: Ranking, data: RetrievalData) -> Float64:
     """Return `MEASURES` of each query of a ranking, from 0 to 1, float64 [queries, measures]."""
-    order = np.empty(len(data.passage_ids), dtype=np.int64)
-    order[sorted(range(len(order)), key=data.passage_ids.__getitem__)] = np.arange(len(order))
-    discounts = 1 / np.log2(np.arange(2, 12))
-    values = np.zeros((len(ranking.queries), len(MEASURES)))
+    # The rank of each passage's identifier, by which those of equal score are ordered.
+    identifier_ranks = np.empty(len(data.passage_ids), dtype=np.int64)
+    by_identifier = sorted(range(len(identifier_ranks)), key=data.passage_ids.__getitem__)
+    identifier_ranks[by_identifier] = np.arange(len(identifier_ranks))
+    measured = np.zeros((len(ranking.queries), len(MEASURES)))
     for number, query in enumerate(ranking.queries.tolist()):
-        relevant = {place: grade for place, grade in data.relevant[query].items() if grade > 0}
+        relevant = {row: grade for row, grade in data.relevant[query].items() if grade > 0}
         if not relevant:
             continue
-        rows = ranking.rows[number]
-        scores, rows = ranking.scores[number][rows >= 0], rows[rows >= 0]
-        ranked = rows[np.lexsort((order[rows], scores))[::-1]]
+        is_passage = ranking.rows[number] >= 0
+        rows = ranking.rows[number][is_passage]
+        scores = ranking.scores[number][is_passage]
+        ranked = rows[np.lexsort((identifier_ranks[rows], scores))[::-1]]
         gains = np.array([relevant.get(row, 0.0) for row in ranked[:100].tolist()])
-        ideal = np.sort(list(relevant.values()))[::-1][:10]
-        places = np.flatnonzero(gains[:10])
-        values[number] = (
-            gains[:10] @ discounts[: len(gains[:10])] / (ideal @ discounts[: len(ideal)]),
+        ideal_gains = np.sort(list(relevant.values()))[::-1]
+        measured[number] = (
+            _discounted(gains) / _discounted(ideal_gains),
             np.count_nonzero(gains) / len(relevant),
-            1 / (1 + places[0]) if len(places) else 0.0,
+            _reciprocal_rank(gains),
         )
-    return values
+    return measured
+
+
+def _discounted(gains: Float64) -> float:
+    """Return the discounted cumulative gain of the first ten passages."""
+    first_gains = gains[:10]
+    return float(first_gains @ _DISCOUNTS[: len(first_gains)])
+
+
+def _reciprocal_rank(gains: Float64) -> float:
+    """Return 1 over the rank of the first relevant passage; 0 where none of the first ten is relevant."""
+    relevant_ranks = np.flatnonzero(gains[:10])
+    if not len(relevant_ranks):
+        return 0.0
+    return float(1 / (1 + relevant_ranks[0]))
 
 
 def mean_over_queries(values: Sequence[float] | Float64, *, task: str) -> BootstrapEstimate:
     """Return the mean over a task's test queries, in percent, of a measure [queries]; means of one task are paired."""
     column = np.asarray(values, dtype=np.float64)
-    (draws,) = Resamples.of(task, len(column)).means(
-        [(np.arange(len(column)), column[:, np.newaxis])]
-    )
+    part = (np.arange(len(column)), column[:, np.newaxis])
+    (draws,) = Resamples.of(task, len(column)).means([part])
     return BootstrapEstimate.of(100 * float(column.mean()), 100 * draws[:, 0])
 
 
@@ -168,8 +181,10 @@ def differences(scores: Sequence[Score]) -> list[BootstrapEstimate]:
     Of a task without queries of dev, above the first model: no query of test may choose one.
     """
     means = [mean_over_queries(score.by_query, task=score.task) for score in scores]
-    on_dev = [score.validation for score in scores if score.validation is not None]
-    best = on_dev.index(max(on_dev)) if len(on_dev) == len(scores) else 0
+    dev_scores = [score.validation for score in scores if score.validation is not None]
+    best = 0
+    if len(dev_scores) == len(scores):
+        best = dev_scores.index(max(dev_scores))
     return [mean.minus(means[best]) for mean in means]
 
 
@@ -193,11 +208,15 @@ def record_of(
         validation: The validation score where it is not the mean nDCG@10 over dev, as of one that is cross-fitted; a
             task without queries of dev has none.
     """
-    values = measure(ranking, data)
+    by_query = measure(ranking, data)
     num_dev = len(data.dev)
     if validation is None and num_dev:
-        validation = 100 * float(values[:num_dev, 0].mean())
-    tested = mean_over_queries(values[num_dev:, 0], task=data.task)
+        validation = 100 * float(by_query[:num_dev, 0].mean())
+    of_test = by_query[num_dev:]
+    tested = mean_over_queries(of_test[:, 0], task=data.task)
+    measures = {
+        name: 100 * float(column.mean()) for name, column in zip(MEASURES, of_test.T, strict=True)
+    }
     score = Score(
         model=model,
         task=data.task,
@@ -205,14 +224,11 @@ def record_of(
         validation=validation,
         test=tested.value,
         interval=tested.interval,
-        measures={
-            name: 100 * float(one.mean())
-            for name, one in zip(MEASURES, values[num_dev:].T, strict=True)
-        },
+        measures=measures,
         row_hash=data.row_hash,
         costs=costs or Costs(),
         encode_ms=encode_ms,
-        by_query=tuple(values[num_dev:, 0].round(6).tolist()),
+        by_query=tuple(of_test[:, 0].round(6).tolist()),
         num_queries={"dev": num_dev, "test": len(data.test)},
     )
     return RetrievalRecord(score, ranking)
@@ -230,22 +246,27 @@ def fit_weight(vectors: Ranking, words: Ranking, data: RetrievalData) -> tuple[f
         The weight, the middle of equally good ones, which few queries leave many of; and the score, from 0 to 1.
     """
     fused = (fuse(vectors, words, weight=weight) for weight in WEIGHTS)
-    values = np.stack([measure(one, data)[:, 0] for one in fused])  # [weights, queries]
+    gains = np.stack([measure(ranking, data)[:, 0] for ranking in fused])  # [weights, queries]
     # A query and its near-copies are held out together.
     units = by_first_row(near_copies([data.queries[query] for query in vectors.queries.tolist()]))
-    folds = (np.random.default_rng(0).permutation(int(units.max(initial=-1)) + 1) % _NUM_FOLDS)[
-        units
-    ]
-    held_out = np.zeros(values.shape[1])
+    num_sets = int(units.max(initial=-1)) + 1
+    fold_of_set = np.random.default_rng(0).permutation(num_sets) % _NUM_FOLDS
+    folds = fold_of_set[units]
+    held_out = np.zeros(gains.shape[1])
     for fold in np.unique(folds):
-        others = values[:, folds != fold]
-        best = _best(others) if others.size else 0
-        held_out[folds == fold] = values[best, folds == fold]
-    return WEIGHTS[_best(values)], float(held_out.mean())
+        is_held_out = folds == fold
+        fitted = gains[:, ~is_held_out]
+        # Where all queries are in one fold, nothing fits the weight, and vectors rank alone.
+        best = 0
+        if fitted.size:
+            best = _best_weight(fitted)
+        held_out[is_held_out] = gains[best, is_held_out]
+    return WEIGHTS[_best_weight(gains)], float(held_out.mean())
 
 
-def _best(values: np.ndarray) -> int:
-    means = np.round(values.mean(axis=1), 9)
+def _best_weight(gains: Float64) -> int:
+    """Return the index of the weight of the highest mean over queries, of gains [weights, queries]."""
+    means = np.round(gains.mean(axis=1), 9)
     equal = np.flatnonzero(means == means.max())
     return int(equal[len(equal) // 2])
 
@@ -259,22 +280,20 @@ def some_passages(data: RetrievalData, *, max_queries: int, max_passages: int) -
     """Return a task with fewer queries of dev, and with those passages that are relevant to them and some others."""
     generator = np.random.default_rng(0)
     dev = np.sort(generator.permutation(data.dev)[:max_queries])
-    needed = {row for place in dev.tolist() for row in data.relevant[place]}
-    others = (
-        row for row in generator.permutation(len(data.passages)).tolist() if row not in needed
-    )
-    kept = sorted(
-        [*needed, *(row for row, _ in zip(others, range(max_passages - len(needed)), strict=False))]
-    )
-    places = {row: place for place, row in enumerate(kept)}
+    needed = {row for query in dev.tolist() for row in data.relevant[query]}
+    shuffled = generator.permutation(len(data.passages)).tolist()
+    not_needed = [row for row in shuffled if row not in needed]
+    num_more = max(0, max_passages - len(needed))
+    rows = sorted([*needed, *not_needed[:num_more]])
+    new_rows = {row: new_row for new_row, row in enumerate(rows)}
+    relevant = []
+    for grades in data.relevant:
+        relevant.append({new_rows[row]: grade for row, grade in grades.items() if row in new_rows})
     return replace(
         data,
-        passages=[data.passages[row] for row in kept],
-        passage_ids=tuple(data.passage_ids[row] for row in kept),
-        relevant=tuple(
-            {places[row]: grade for row, grade in one.items() if row in places}
-            for one in data.relevant
-        ),
+        passages=[data.passages[row] for row in rows],
+        passage_ids=tuple(data.passage_ids[row] for row in rows),
+        relevant=tuple(relevant),
         dev=dev,
     )
 
