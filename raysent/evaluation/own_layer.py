@@ -18,6 +18,9 @@ from raysent.evaluation.targets import Targets
 from raysent.evaluation.task import TaskData
 from raysent.models import SentenceModel
 
+# Texts that are read at once.
+_BATCH_SIZE = 512
+
 
 def learns_layer(encoder: Any) -> bool:
     """Return whether a model has a layer over the classes of the first task that it learned."""
@@ -36,7 +39,9 @@ def has_own_layer(encoder: Any, data: TaskData) -> bool:
 
 def own_result(encoder: Any, data: TaskData, probed: ProbeResult) -> ProbeResult | None:
     """Return the result of a model's own layer; None where it has none of just these rows, or the probe is better."""
-    return layer_result(encoder, data, probed) if has_own_layer(encoder, data) else None
+    if not has_own_layer(encoder, data):
+        return None
+    return layer_result(encoder, data, probed)
 
 
 def layer_result(encoder: Any, data: TaskData, probed: ProbeResult) -> ProbeResult | None:
@@ -47,29 +52,43 @@ def layer_result(encoder: Any, data: TaskData, probed: ProbeResult) -> ProbeResu
         data: The task's rows, with validation rows.
         probed: The result of a probe.
     """
-    texts = ([data.sentences[0][row] for row in rows] for rows in (data.validation, data.test))
-    validated, tested = (own_log_probabilities(encoder, some) for some in texts)
-    folds = [FoldResult(data.validation, validated, data.test, tested, None)]
-    own = result_of_folds(folds, data, probed.probe, probed.num_unfinished)
-    own = replace(own, measures={**balance_measures(data, own), **own.measures})
-    return own if own.validation >= probed.validation else None
+    fold = FoldResult(
+        data.validation,
+        _predicted(encoder, data, data.validation),
+        data.test,
+        _predicted(encoder, data, data.test),
+        None,
+    )
+    layered = result_of_folds([fold], data, probed.probe, probed.num_unfinished)
+    if layered.validation >= probed.validation:
+        return replace(layered, measures={**balance_measures(data, layered), **layered.measures})
+    return None
 
 
 def own_validation(model: SentenceModel, data: TaskData) -> float:
     """Return the validation score of the layer of a model that is being trained on a task's other rows, in percent."""
-    texts = [data.sentences[0][row] for row in data.validation]
     targets = Targets.of(data).take(data.validation)
-    return 100 * targets.score(own_log_probabilities(model, texts))
+    return 100 * targets.score(_predicted(model, data, data.validation))
+
+
+def _predicted(encoder: Any, data: TaskData, rows: np.ndarray) -> np.ndarray:
+    """Return the layer's log-probabilities of some rows of a task, float32 [rows, classes]."""
+    return own_log_probabilities(encoder, [data.sentences[0][row] for row in rows])
 
 
 @torch.no_grad()
 def own_log_probabilities(encoder: Any, texts: list[str]) -> np.ndarray:
     """Return log-probabilities of one text or more, float32 [texts, classes]."""
-    model, found = getattr(encoder, "wrapped", encoder), []
-    for some in model.vocabulary.ids(texts, max_length=model.max_length).split(512):
+    model = getattr(encoder, "wrapped", encoder)
+    batches = []
+    for ids in model.vocabulary.ids(texts, max_length=model.max_length).split(_BATCH_SIZE):
+        # A reader keeps what it has read of one batch, which several blocks may share.
         reader = model.step_reader()
-        logits = [
-            one.layer(reader.block(place)(some)[0]) for place, one in enumerate(model.objectives)
-        ]
-        found.append(torch.stack(logits).log_softmax(dim=2).logsumexp(dim=0) - np.log(len(logits)))
-    return torch.cat(found).float().cpu().numpy()
+        logits = []
+        for block_index, objective in enumerate(model.objectives):
+            vectors = reader.block(block_index)(ids)[0]
+            logits.append(objective.layer(vectors))
+        # The mean of probabilities, in logarithms.
+        of_blocks = torch.stack(logits).log_softmax(dim=2)
+        batches.append(of_blocks.logsumexp(dim=0) - np.log(len(logits)))
+    return torch.cat(batches).float().cpu().numpy()

@@ -41,7 +41,7 @@ from raysent.storage import address_of, read_json, write_json
 from raysent.storage.layout import RUN_FILE
 
 NUM_PARTS = 3
-PARTS_FILE = "parts.json"
+_PARTS_FILE = "parts.json"
 _SEED = 2222
 
 
@@ -56,7 +56,9 @@ def part_numbers(data: TaskData) -> Int64:
     Args:
         data: A task's rows, divided into train and test.
     """
-    units = data.units[data.train] if len(data.units) else data.units
+    units = data.units
+    if len(units):
+        units = units[data.train]
     return folds_of_units(data.labels[data.train], NUM_PARTS, seed=_SEED, units=units)
 
 
@@ -70,8 +72,9 @@ def write_parts(folder: Path, parts: Sequence[Path]) -> None:
     Raises:
         ArtifactError: If the folder cannot be written.
     """
-    places = [os.path.relpath(part.resolve(), folder.resolve()) for part in parts]
-    write_json(folder / PARTS_FILE, {"parts": places})
+    # Relative, so that the run's folder can be moved.
+    relative_paths = [os.path.relpath(part.resolve(), folder.resolve()) for part in parts]
+    write_json(folder / _PARTS_FILE, {"parts": relative_paths})
 
 
 def part_folders(path: str) -> list[Path]:
@@ -83,20 +86,20 @@ def part_folders(path: str) -> list[Path]:
     Raises:
         ArtifactError: If the file that names them is damaged.
     """
-    file = Path(path) / PARTS_FILE
+    file = Path(path) / _PARTS_FILE
     if not file.is_file():
         return []
     about = read_json(file)
     try:
-        places = [Path(path, name).resolve() for name in about["parts"]]
+        folders = [Path(path, name).resolve() for name in about["parts"]]
     except (KeyError, TypeError):
         raise ArtifactError(
             f"{address_of(file)}: must name the models of the parts; remove it, or resume the sweep"
         ) from None
-    return places
+    return folders
 
 
-def fit_parts(encoder: Any, encode: Encode, data: TaskData, parts: Sequence[Any]) -> PartedResult:
+def fit_parts(encoder: Any, encode: Encode, data: TaskData, parts: Sequence[Any]) -> _PartedResult:
     """Return the result of a model that learned all rows that train.
 
     Args:
@@ -105,29 +108,33 @@ def fit_parts(encoder: Any, encode: Encode, data: TaskData, parts: Sequence[Any]
         data: The rows, divided into train and test.
         parts: Models of the same setting, each of which learned the rows without one part.
     """
-    rows, numbers = data.select(data.train), part_numbers(data)
-    candidates = [np.empty((len(rows), len(data.label_names)), np.float32) for _ in STRENGTHS]
+    train_rows = data.select(data.train)
+    numbers = part_numbers(data)
+    shape = (len(train_rows), len(data.label_names))
+    candidates = [np.empty(shape, np.float32) for _ in STRENGTHS]
     for part, model in enumerate(parts):
         unseen = np.flatnonzero(numbers == part)
-        probes = _Probes(model, rows, np.flatnonzero(numbers != part))
-        for place, candidate in enumerate(candidates):
-            candidate[unseen] = probes.log_probabilities(unseen, place)
-    targets = Targets.of(rows)
+        probes = _Probes(model, train_rows, np.flatnonzero(numbers != part))
+        for strength_index, candidate in enumerate(candidates):
+            candidate[unseen] = probes.log_probabilities(unseen, strength_index)
+    targets = Targets.of(train_rows)
     best = targets.best(candidates, STRENGTHS)
-    whole = _Probes(encode, data, data.train)
-    held_out, tested = candidates[best], whole.log_probabilities(data.test, best)
-    uses_layer = False
+    all_probes = _Probes(encode, data, data.train)
+    held_out = candidates[best]
+    tested = all_probes.log_probabilities(data.test, best)
     strength: float | None = STRENGTHS[best]
+    uses_layer = False
     if all(has_own_layer(model, data) for model in (encoder, *parts)):
-        of_layers = _of_layers(rows, numbers, parts)
+        of_layers = _of_layers(train_rows, numbers, parts)
         uses_layer = _is_better(of_layers, held_out, targets)
     if uses_layer:
-        texts = [data.sentences[0][row] for row in data.test]
-        held_out, tested, strength = of_layers, own_log_probabilities(encoder, texts), None
+        held_out = of_layers
+        tested = own_log_probabilities(encoder, [data.sentences[0][row] for row in data.test])
+        strength = None
     fold = FoldResult(data.train, held_out, data.test, tested, strength)
-    result = result_of_folds([fold], data, whole.probe(best), whole.num_unfinished)
-    measures = {**balance_measures(data, result), **result.measures}
-    return PartedResult(replace(result, measures=measures), uses_layer)
+    probed = result_of_folds([fold], data, all_probes.probe(best), all_probes.num_unfinished)
+    measures = {**balance_measures(data, probed), **probed.measures}
+    return _PartedResult(replace(probed, measures=measures), uses_layer)
 
 
 def without_learned(path: str, data: TaskData) -> TaskData | None:
@@ -138,7 +145,9 @@ def without_learned(path: str, data: TaskData) -> TaskData | None:
         data: The rows, divided into train and test.
     """
     file = Path(path) / RUN_FILE
-    labels = (read_json(file)["config"].get("labels") or {}) if file.is_file() else {}
+    if not file.is_file():
+        return None
+    labels = read_json(file)["config"].get("labels") or {}
     part = labels.get("held_out")
     if part is None:
         return None
@@ -152,7 +161,7 @@ def without_learned(path: str, data: TaskData) -> TaskData | None:
 
 
 @dataclass(frozen=True)
-class PartedResult:
+class _PartedResult:
     """What `fit_parts` returns.
 
     Attributes:
@@ -179,28 +188,31 @@ class _Probes:
         self._margins = self._fits.margins(self._path)
         self.num_unfinished = self._fits.num_unfinished
 
-    def log_probabilities(self, rows: Int64, strength: int) -> np.ndarray:
-        """Return those of rows by the probe at the place of a strength, float32 [rows, classes]."""
-        found: np.ndarray = log_probabilities(self._margins[rows, :, strength]).numpy()
-        return found
+    def log_probabilities(self, rows: Int64, strength_index: int) -> np.ndarray:
+        """Return those of rows by the probe of a strength, float32 [rows, classes]."""
+        predicted: np.ndarray = log_probabilities(self._margins[rows, :, strength_index]).numpy()
+        return predicted
 
-    def probe(self, strength: int) -> Probe:
-        """Return the probe at the place of a strength."""
-        return self._fits.probe(self._path, strength, STRENGTHS[strength])
+    def probe(self, strength_index: int) -> Probe:
+        """Return the probe of a strength."""
+        return self._fits.probe(self._path, strength_index, STRENGTHS[strength_index])
 
 
-def _of_layers(rows: TaskData, numbers: Int64, parts: Sequence[Any]) -> np.ndarray:
+def _of_layers(train_rows: TaskData, numbers: Int64, parts: Sequence[Any]) -> np.ndarray:
     """Return the log-probabilities of rows by the own layers of models that did not learn them [rows, classes]."""
-    found = np.empty((len(rows), len(rows.label_names)), np.float32)
+    predicted = np.empty((len(train_rows), len(train_rows.label_names)), np.float32)
     for part, model in enumerate(parts):
         unseen = np.flatnonzero(numbers == part)
-        found[unseen] = own_log_probabilities(model, [rows.sentences[0][row] for row in unseen])
-    return found
+        texts = [train_rows.sentences[0][row] for row in unseen]
+        predicted[unseen] = own_log_probabilities(model, texts)
+    return predicted
 
 
-def _is_better(one: np.ndarray, other: np.ndarray, targets: Targets) -> bool:
-    """Return whether predictions of rows are better than others: by the score, of few rows by the log loss."""
-    (score, loss), (other_score, other_loss) = targets.measure([one, other])
+def _is_better(of_layers: np.ndarray, of_probes: np.ndarray, targets: Targets) -> bool:
+    """Return whether predictions of layers beat those of probes: by the score, of few rows by the log loss."""
+    layers, probes = targets.measure([of_layers, of_probes])
+    layer_score, layer_mean_log = layers
+    probe_score, probe_mean_log = probes
     if len(targets) < MIN_SCORED_ROWS:
-        return bool(loss > other_loss)
-    return bool(score >= other_score)
+        return bool(layer_mean_log > probe_mean_log)
+    return bool(layer_score >= probe_score)
