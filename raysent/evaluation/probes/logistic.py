@@ -41,12 +41,12 @@ from raysent.errors import DataError
 from raysent.evaluation.probes.results import Probe
 
 # The eigenvectors of the preconditioner, and the sample of rows that they are estimated on.
-RANK = 256
-SAMPLE_BYTES = 128 * 2**20
+_RANK = 256
+_SAMPLE_BYTES = 128 * 2**20
 MAX_SAMPLED = 4096
-NUM_PASSES = 2
+_NUM_PASSES = 2
 # A relative difference below this is rounding in products of float32.
-ROUNDING = 64 * torch.finfo(torch.float32).eps
+_ROUNDING = 64 * torch.finfo(torch.float32).eps
 # Rows read at a time: few enough to stay in the processor's caches.
 CHUNK = 128
 
@@ -56,13 +56,14 @@ MAX_STEPS = 300
 # The intercept of a class without a training row, in nats.
 LOWEST = -20.0
 # The farthest that the preconditioner moves an intercept, in nats.
-MAX_MOVE = 100.0
-HISTORY = 8
+_MAX_MOVE = 100.0
+# The steps that L-BFGS remembers.
+_HISTORY = 8
 
 # A solve holds about ten arrays of [rows, outputs, problems]; this bounds each of them.
 ARRAY_BYTES = 32 * 2**20
 # With fewer columns than this, a product is bound by reading X: several values of C are then solved side by side.
-MIN_COLUMNS = 8
+_MIN_COLUMNS = 8
 
 
 class ScaledFeatures:
@@ -80,19 +81,22 @@ class ScaledFeatures:
         """
         self.features = features
         if not is_scaled:
-            self.mean, self.scale = torch.zeros(features.shape[1]), 1.0
+            self.mean = torch.zeros(features.shape[1])
+            self.scale = 1.0
             return
         chunks = torch.split(rows, CHUNK)
         total = torch.zeros(features.shape[1], dtype=torch.float64)
         for chunk in self._read(chunks):
             total += chunk.sum(0, dtype=torch.float64)
         self.mean = (total / len(rows)).to(features.dtype)
-        squares = sum(
-            float(chunk.sub_(self.mean).flatten().square_().sum()) for chunk in self._read(chunks)
-        )
+        squares = 0.0
+        for chunk in self._read(chunks):
+            squares += float(chunk.sub_(self.mean).flatten().square_().sum())
         spread = (squares / len(rows)) ** 0.5
         # Constant features have no scale, only rounding; any number will do.
-        self.scale = spread if spread > ROUNDING * float(self.mean.norm()) else 1.0
+        self.scale = 1.0
+        if spread > _ROUNDING * float(self.mean.norm()):
+            self.scale = spread
 
     @property
     def dim(self) -> int:
@@ -120,10 +124,10 @@ class ScaledFeatures:
             weights: Weights for the scaled features.
             features: Other features, centered and scaled in the same way [rows, dim]; by default these.
         """
+        if features is None:
+            features = self.features
         flat = weights.flatten(1)
-        product: Tensor = torch.addmm(
-            -(self.mean @ flat), self.features if features is None else features, flat
-        )
+        product: Tensor = torch.addmm(-(self.mean @ flat), features, flat)
         return product.div_(self.scale).view(-1, *weights.shape[1:])
 
     def transposed_times(self, residuals: Tensor) -> Tensor:
@@ -145,25 +149,26 @@ class Spectrum:
     def __init__(self, scaled: ScaledFeatures, rows: Tensor) -> None:
         """Compute the eigenvectors from a fixed sample of `rows`."""
         generator = torch.Generator().manual_seed(0)
-        num_sampled = min(
-            len(rows), max(256, SAMPLE_BYTES // (4 * scaled.features.shape[1])), MAX_SAMPLED
-        )
+        rows_in_memory = max(256, _SAMPLE_BYTES // (4 * scaled.features.shape[1]))
+        num_sampled = min(len(rows), rows_in_memory, MAX_SAMPLED)
         sample = rows[torch.randperm(len(rows), generator=generator)[:num_sampled]]
         sampled = scaled.features.index_select(0, sample).sub_(scaled.mean).div_(scaled.scale)
         dim = sampled.shape[1]
-        rank = min(RANK, dim, num_sampled)
+        rank = min(_RANK, dim, num_sampled)
+        # A few directions more than are used make the used ones more exact.
         basis = torch.randn(dim, min(rank + 16, dim), generator=generator)
-        for _ in range(NUM_PASSES):
+        for _ in range(_NUM_PASSES):
             basis = torch.linalg.qr(sampled.T @ (sampled @ basis))[0]
         projected = sampled @ basis
-        values, vectors = torch.linalg.eigh(projected.T @ projected)
-        kept = values.flip(0)[:rank].clamp(min=0)
+        ascending, vectors = torch.linalg.eigh(projected.T @ projected)
+        eigenvalues = ascending.flip(0)[:rank].clamp(min=0)
         self.vectors = basis @ vectors.flip(1)[:, :rank]
         # Per row, so that a problem can scale it by its own number of rows. What is less is rounding in products.
-        lowest = ROUNDING * float(kept[0]) / num_sampled
-        self.values = (kept / num_sampled).clamp(min=lowest)[:, None, None]
-        rest = float(sampled.square_().sum() - kept.sum()) / num_sampled
-        self.rest = max(rest / max(1, dim - rank), lowest)
+        lowest = _ROUNDING * float(eigenvalues[0]) / num_sampled
+        self.values = (eigenvalues / num_sampled).clamp(min=lowest)[:, None, None]
+        # The trace is the sum of all eigenvalues, so what the leading ones leave of it belongs to the others.
+        remaining = float(sampled.square_().sum() - eigenvalues.sum()) / num_sampled
+        self.rest = max(remaining / max(1, dim - rank), lowest)
 
     def precondition(self, gradient: Tensor, curvature: Tensor) -> Tensor:
         """Return the approximate inverse Hessian times the gradient [dim, outputs, problems].
@@ -191,16 +196,15 @@ class Point(NamedTuple):
 
     def dot(self, other: Point) -> Tensor:
         """Return the inner products [problems]."""
-        products: Tensor = (self.weights * other.weights).sum((0, 1)) + (
-            self.intercepts * other.intercepts
-        ).sum(0)
-        return products
+        of_weights = (self.weights * other.weights).sum((0, 1))
+        of_intercepts = (self.intercepts * other.intercepts).sum(0)
+        return of_weights + of_intercepts
 
     def plus(self, other: Point, factor: Tensor) -> Point:
         """Return this point plus `factor` [problems] times another."""
-        return Point(
-            self.weights + factor * other.weights, self.intercepts + factor * other.intercepts
-        )
+        weights = self.weights + factor * other.weights
+        intercepts = self.intercepts + factor * other.intercepts
+        return Point(weights, intercepts)
 
     def select(self, problems: Tensor) -> Point:
         """Return the part of some problems."""
@@ -233,9 +237,15 @@ class Step(NamedTuple):
     turned: Point
     inverse: Tensor
 
+    def select(self, problems: Tensor) -> Step:
+        """Return the part of some problems."""
+        return Step(
+            self.moved.select(problems), self.turned.select(problems), self.inverse[problems]
+        )
+
 
 @dataclass(frozen=True)
-class Solution:
+class _Solution:
     """The optimum of every problem.
 
     Attributes:
@@ -276,22 +286,20 @@ class Problems:
     has_free_intercept: bool = True
     fixed: Tensor | None = None
 
-    def select(self, kept: Tensor) -> Problems:
-        """Return some of the problems."""
-        costs = self.costs[:, kept]
-        fixed = None if self.fixed is None else self.fixed[:, kept]
+    def select(self, is_selected: Tensor) -> Problems:
+        """Return some of the problems, given by a mask, bool [problems]."""
+        costs = self.costs[:, is_selected]
+        fixed = self.fixed
+        if fixed is not None:
+            fixed = fixed[:, is_selected]
         return replace(self, costs=costs, scaled=self.scaled.of(costs > 0), fixed=fixed)
 
     def with_fixed(self, start: Start | None) -> Start | None:
         """Return a start whose outputs that are not fitted have their intercepts, and no weights."""
         if self.fixed is None:
             return start
-        rows, num_problems = self.costs.shape
-        outputs = self.targets.shape[1]
         if start is None:
-            weights = torch.zeros(self.scaled.dim, outputs, num_problems)
-            intercepts = torch.zeros(outputs, num_problems)
-            start = Start(Point(weights, intercepts), torch.zeros(rows, outputs, num_problems))
+            start = _zero_start(self)
         is_fixed = ~self.fixed.isnan()
         point = Point(
             start.point.weights.masked_fill(is_fixed, 0),
@@ -314,12 +322,12 @@ class Problems:
         residuals = (chances - self.targets).mul_(self.costs[:, None])
         if self.fixed is not None:
             residuals.masked_fill_(~self.fixed.isnan(), 0)
-        of_intercepts = (
-            residuals.sum(0) if self.has_free_intercept else torch.zeros_like(point.intercepts)
-        )
-        return Point(
-            self.scaled.transposed_times(residuals) + point.weights, of_intercepts
-        ), curvature
+        of_weights = self.scaled.transposed_times(residuals) + point.weights
+        if self.has_free_intercept:
+            of_intercepts = residuals.sum(0)
+        else:
+            of_intercepts = torch.zeros_like(point.intercepts)
+        return Point(of_weights, of_intercepts), curvature
 
     def best_along(self, start: Start, direction: Start) -> Start:
         """Return the best point on the line through `start` along `direction`, without a product."""
@@ -342,7 +350,8 @@ class Problems:
         length = torch.ones_like(across)
         # The slope rises along the line: the best length lies between the longest where it falls and the shortest where
         # it does not. Newton's method alone swings between far ends where all rows are certain.
-        low, high = torch.zeros_like(length), torch.full_like(length, torch.inf)
+        low = torch.zeros_like(length)
+        high = torch.full_like(length, torch.inf)
         for _ in range(8):
             chances = probabilities(margins + length * change)
             weighted = chances * change
@@ -352,9 +361,11 @@ class Problems:
             slope = across + length * along + (self.costs * slopes).sum(0)
             bend = along + (self.costs * bends).sum(0)
             newton = -slope / bend.clamp(min=1e-30)
-            low, high = torch.where(slope < 0, length, low), torch.where(slope > 0, length, high)
+            low = torch.where(slope < 0, length, low)
+            high = torch.where(slope > 0, length, high)
             ahead = (length + newton.clamp(-1, 2)).clamp(min=1e-4)
-            length = torch.where((ahead < low) | (ahead > high), (low + high) / 2, ahead)
+            is_outside = (ahead < low) | (ahead > high)
+            length = torch.where(is_outside, (low + high) / 2, ahead)
             if bool((newton.abs() < 0.05 * length).all()):
                 break
         return length
@@ -362,18 +373,22 @@ class Problems:
 
 def class_targets(labels: np.ndarray, *, num_classes: int) -> Tensor:
     """Return 1 where a row is of an output's class, float32 [rows, outputs]; two classes have one output."""
-    classes = torch.arange(1, 2) if num_classes == 2 else torch.arange(num_classes)
+    classes = torch.arange(num_classes)
+    if num_classes == 2:
+        classes = classes[1:]
     return (torch.from_numpy(labels)[:, None] == classes).to(torch.float32)
 
 
 def probabilities(margins: Tensor) -> Tensor:
     """Return the probabilities of the classes for margins [rows, outputs, ...]."""
-    return torch.sigmoid(margins) if margins.shape[1] == 1 else torch.softmax(margins, dim=1)
+    if margins.shape[1] == 1:
+        return torch.sigmoid(margins)
+    return torch.softmax(margins, dim=1)
 
 
 def solve(
     problems: Problems, *, start: Start | None = None, tolerance: Tensor | float = TOLERANCE
-) -> Solution:
+) -> _Solution:
     """Solve all problems.
 
     Args:
@@ -385,77 +400,73 @@ def solve(
     Returns:
         The solution; `num_steps` is `MAX_STEPS` for problems that did not reach the tolerance.
     """
-    num_problems, outputs = problems.costs.shape[1], problems.targets.shape[1]
-    rows = len(problems.costs)
-    zero = Point(
-        torch.zeros(problems.scaled.dim, outputs, num_problems), torch.zeros(outputs, num_problems)
-    )
-    point, margins = start or Start(zero, torch.zeros(rows, outputs, num_problems))
-    empty = Point(torch.empty_like(point.weights), torch.empty_like(point.intercepts))
-    solution = Solution(
-        empty,
+    num_problems = problems.costs.shape[1]
+    point, margins = start or _zero_start(problems)
+    solution = _Solution(
+        Point(torch.empty_like(point.weights), torch.empty_like(point.intercepts)),
         margins.clone(),
         torch.zeros(num_problems),
         torch.zeros(num_problems, dtype=torch.int64),
     )
-    active, history = torch.arange(num_problems), deque[Step](maxlen=HISTORY)
+    active = torch.arange(num_problems)
+    history = deque[Step](maxlen=_HISTORY)
     tolerances = torch.as_tensor(tolerance).expand(num_problems)
     gradient, curvature = problems.gradient(point, margins)
     for step in range(MAX_STEPS + 1):
         direction = _direction(problems, gradient, curvature, history)
         objective = problems.objective(point, margins)
         # Half of gradient x direction is the quadratic model's distance to its optimum.
-        distance, enough = -gradient.dot(direction) / 2, tolerances[active] * objective
-        if bool(
-            (is_uphill := distance < -enough).any()
-        ):  # by rounding in the history, which is left out then
+        distance = -gradient.dot(direction) / 2
+        allowed = tolerances[active] * objective
+        is_uphill = distance < -allowed
+        if bool(is_uphill.any()):
+            # Rounding in the history turned the direction; these problems go on without their history.
             history = deque(
-                (s._replace(inverse=s.inverse * ~is_uphill) for s in history), maxlen=HISTORY
+                (past._replace(inverse=past.inverse * ~is_uphill) for past in history),
+                maxlen=_HISTORY,
             )
             direction = _direction(problems, gradient, curvature, history)
             distance = -gradient.dot(direction) / 2
-        done = distance.abs() <= enough
-        if bool(done.all()) or step == MAX_STEPS:
-            _store(solution, active, point, margins, objective, step)
+        is_done = distance.abs() <= allowed
+        if bool(is_done.all()) or step == MAX_STEPS:
+            _store(solution, active, Start(point, margins), objective, step)
             break
         # Solved problems are dropped once they are a quarter of those left.
-        if int(done.sum()) * 4 >= len(done):
-            _store(
-                solution,
-                active[done],
-                point.select(done),
-                margins[..., done],
-                objective[done],
-                step,
-            )
-            kept = ~done
-            active, problems, curvature = active[kept], problems.select(kept), curvature[:, kept]
-            point, gradient, direction = (
-                point.select(kept),
-                gradient.select(kept),
-                direction.select(kept),
-            )
-            margins = margins[..., kept]
-            old = list(history)
-            history.clear()
-            history.extend(
-                Step(s.moved.select(kept), s.turned.select(kept), s.inverse[kept]) for s in old
-            )
+        if int(is_done.sum()) * 4 >= len(is_done):
+            solved = Start(point, margins).select(is_done)
+            _store(solution, active[is_done], solved, objective[is_done], step)
+            is_open = ~is_done
+            active = active[is_open]
+            problems = problems.select(is_open)
+            point, margins = Start(point, margins).select(is_open)
+            gradient = gradient.select(is_open)
+            direction = direction.select(is_open)
+            history = deque((past.select(is_open) for past in history), maxlen=_HISTORY)
         change = problems.scaled.times(direction.weights) + direction.intercepts
         length = problems.step_length(point, direction, margins, change)
-        point, margins = point.plus(direction, length), margins + length * change
-        before = gradient
+        point = point.plus(direction, length)
+        margins = margins + length * change
+        gradient_before = gradient
         gradient, curvature = problems.gradient(point, margins)
-        turned = gradient.plus(before, torch.tensor(-1.0))
+        turned = gradient.plus(gradient_before, torch.tensor(-1.0))
         moved = Point(length * direction.weights, length * direction.intercepts)
         history.append(Step(moved, turned, _inverse(moved, turned)))
     return solution
 
 
+def _zero_start(problems: Problems) -> Start:
+    """Return weights, intercepts and margins of 0 for every problem."""
+    rows, num_problems = problems.costs.shape
+    outputs = problems.targets.shape[1]
+    weights = torch.zeros(problems.scaled.dim, outputs, num_problems)
+    intercepts = torch.zeros(outputs, num_problems)
+    return Start(Point(weights, intercepts), torch.zeros(rows, outputs, num_problems))
+
+
 def _inverse(moved: Point, turned: Point) -> Tensor:
     """Return 1 over the inner products [problems]; 0, which leaves a step out of the history, where it is rounding."""
     product = moved.dot(turned)
-    is_rounding = product <= ROUNDING * (moved.dot(moved) * turned.dot(turned)).sqrt()
+    is_rounding = product <= _ROUNDING * (moved.dot(moved) * turned.dot(turned)).sqrt()
     return torch.where(is_rounding, 0, 1 / product.clamp(min=torch.finfo(product.dtype).tiny))
 
 
@@ -463,14 +474,15 @@ def _direction(
     problems: Problems, gradient: Point, curvature: Tensor, history: deque[Step]
 ) -> Point:
     """Return the L-BFGS direction: the two-loop recursion around the preconditioner."""
-    ahead, factors = gradient, []
+    ahead = gradient
+    factors = []
     for step in reversed(history):
         factor = step.inverse * step.moved.dot(ahead)
         ahead = ahead.plus(step.turned, -factor)
         factors.append(factor)
     weights = problems.scaled.precondition(problems.spectrum, ahead.weights, curvature)
     # A start whose fit had no row of a class gives its first row no curvature: the step is bounded by the gradient.
-    lowest = (gradient.intercepts.abs() / MAX_MOVE).clamp(min=1e-12)
+    lowest = (gradient.intercepts.abs() / _MAX_MOVE).clamp(min=1e-12)
     ahead = Point(weights, ahead.intercepts / torch.maximum(curvature, lowest))
     for step, factor in zip(history, reversed(factors), strict=True):
         ahead = ahead.plus(step.moved, factor - step.inverse * step.turned.dot(ahead))
@@ -478,11 +490,14 @@ def _direction(
 
 
 def _store(
-    solution: Solution, where: Tensor, point: Point, margins: Tensor, objective: Tensor, step: int
+    solution: _Solution, problems: Tensor, solved: Start, objective: Tensor, step: int
 ) -> None:
-    solution.point.weights[..., where], solution.point.intercepts[..., where] = point
-    solution.margins[..., where] = margins
-    solution.objective[where], solution.num_steps[where] = objective, step
+    """Write what was reached for these problems, int64 [problems], into the solution of all."""
+    solution.point.weights[..., problems] = solved.point.weights
+    solution.point.intercepts[..., problems] = solved.point.intercepts
+    solution.margins[..., problems] = solved.margins
+    solution.objective[problems] = objective
+    solution.num_steps[problems] = step
 
 
 class Fits:
@@ -528,9 +543,10 @@ class Fits:
 
     def with_targets(self, targets: Tensor) -> Fits:
         """Return fits of other targets, float32 [rows, outputs], with the same features and grid."""
-        other = copy(self)
-        other._targets, other.num_unfinished = targets[: len(self._targets), :, None], 0
-        return other
+        fits = copy(self)
+        fits._targets = targets[: len(self._targets), :, None]
+        fits.num_unfinished = 0
+        return fits
 
     def solve(
         self,
@@ -540,7 +556,7 @@ class Fits:
         *,
         direction: Start | None = None,
         tolerance: Tensor | None = None,
-    ) -> Solution:
+    ) -> _Solution:
         """Solve problems in bounded memory.
 
         Args:
@@ -553,27 +569,22 @@ class Fits:
         Raises:
             DataError: If a fit is not finite.
         """
+        if tolerance is None:
+            tolerance = torch.tensor(TOLERANCE).expand(len(strengths))
         rows, outputs = self._targets.shape[:2]
         size = max(1, ARRAY_BYTES // (4 * max(rows, self._scaled.dim) * outputs))
         parts = []
-        for some in torch.split(torch.arange(len(strengths)), size):
-            costs = masks[:rows, some].to(torch.float32) * strengths[some]
-            scaled = self._scaled.of(masks[:rows, some])
-            fixed = self._fixed_intercepts(costs > 0) if self._has_free_intercept else None
-            problems = Problems(
-                scaled, self._spectrum, self._targets, costs, self._has_free_intercept, fixed
-            )
-            begin = problems.with_fixed(start.select(some) if start else None)
-            if begin and start and direction:
-                begin = problems.best_along(begin, direction.select(some))
-                begin = problems.with_fixed(begin)
-            parts.append(
-                solve(
-                    problems,
-                    start=begin,
-                    tolerance=TOLERANCE if tolerance is None else tolerance[some],
-                )
-            )
+        for chunk in torch.split(torch.arange(len(strengths)), size):
+            problems = self._problems(masks[:rows, chunk], strengths[chunk])
+            initial = start
+            if initial:
+                initial = initial.select(chunk)
+            initial = problems.with_fixed(initial)
+            if initial and start and direction:
+                initial = problems.best_along(initial, direction.select(chunk))
+                # The step along the line has moved the intercepts that are not fitted, too.
+                initial = problems.with_fixed(initial)
+            parts.append(solve(problems, start=initial, tolerance=tolerance[chunk]))
         solution = _concatenate(parts)
         self.num_unfinished += int((solution.num_steps >= MAX_STEPS).sum())
         if not bool(torch.isfinite(solution.objective).all()):
@@ -581,6 +592,21 @@ class Fits:
                 "features: must allow finite fits of a probe; given some that do not; train the model again"
             )
         return solution
+
+    def _problems(self, masks: Tensor, strengths: Tensor) -> Problems:
+        """Return the problems of these training rows, bool [rows, problems], and C [problems]."""
+        costs = masks.to(torch.float32) * strengths
+        fixed = None
+        if self._has_free_intercept:
+            fixed = self._fixed_intercepts(costs > 0)
+        return Problems(
+            self._scaled.of(masks),
+            self._spectrum,
+            self._targets,
+            costs,
+            self._has_free_intercept,
+            fixed,
+        )
 
     def _fixed_intercepts(self, is_trained: Tensor) -> Tensor | None:
         """Return `Problems.fixed` of problems with these training rows, bool [rows, problems]."""
@@ -594,23 +620,31 @@ class Fits:
             fixed = torch.full_like(odds, torch.nan)
             fixed = torch.where(has_class & ~has_other, odds, fixed)
             fixed = torch.where(has_other & ~has_class, -odds, fixed)
-        return None if bool(fixed.isnan().all()) else fixed
+        if bool(fixed.isnan().all()):
+            return None
+        return fixed
 
-    def path(self, masks: Tensor) -> Solution:
+    def path(self, masks: Tensor) -> _Solution:
         """Solve every mask [rows, masks] at every C, in ascending order, each starting from those before.
 
         Returns:
             The solution of masks x strengths problems, problem `strength * masks + mask`.
         """
-        num_masks, outputs = masks.shape[1], self._targets.shape[1]
-        group_size = -(-MIN_COLUMNS // (num_masks * outputs))
-        parts: list[Solution] = []
+        num_masks = masks.shape[1]
+        outputs = self._targets.shape[1]
+        group_size = -(-_MIN_COLUMNS // (num_masks * outputs))
+        parts: list[_Solution] = []
         for group in torch.split(torch.tensor(self.strengths), group_size):
-            last = torch.arange(num_masks).repeat(len(group)) - num_masks
-            before = [part.start(last) for part in parts[-2:]]
-            direction = before[1].minus(before[0]) if len(before) == 2 else None
+            # The problems of a group's last C are its last ones; each C of this group starts from them.
+            last_problems = torch.arange(num_masks).repeat(len(group)) - num_masks
+            earlier = [part.start(last_problems) for part in parts[-2:]]
+            start = None
+            if earlier:
+                start = earlier[-1]
+            direction = None
+            if len(earlier) == 2:
+                direction = earlier[1].minus(earlier[0])
             strengths = group.repeat_interleave(num_masks)
-            start = before[-1] if before else None
             tolerance = path_tolerance(strengths)
             all_masks = masks.repeat(1, len(group))
             parts.append(
@@ -618,22 +652,23 @@ class Fits:
             )
         return _concatenate(parts)
 
-    def margins(self, solution: Solution) -> Tensor:
+    def margins(self, solution: _Solution) -> Tensor:
         """Return X W + b of all rows, including those that cannot train, [rows, outputs, problems]."""
         if not len(self._behind):
             return solution.margins
         weights, intercepts = solution.point
         return torch.cat([solution.margins, self._scaled.times(weights, self._behind) + intercepts])
 
-    def probe(self, solution: Solution, problem: int, strength: float) -> Probe:
+    def probe(self, solution: _Solution, problem: int, strength: float) -> Probe:
         """Return the classifier of one problem, for features that are not scaled."""
         point = solution.point
-        weights = (
-            point.weights[: len(self._scaled.mean), :, problem] / self._scaled.scale
-        )  # without those of words
-        intercepts = point.intercepts[..., problem] - self._scaled.mean @ weights
-        if not self._has_free_intercept:
-            weights, intercepts = weights[:-1], weights[-1]
+        # Weights of words, which `scaled` may have added, come last and are left out.
+        weights = point.weights[: len(self._scaled.mean), :, problem] / self._scaled.scale
+        if self._has_free_intercept:
+            intercepts = point.intercepts[..., problem] - self._scaled.mean @ weights
+        else:
+            intercepts = weights[-1]
+            weights = weights[:-1]
         return Probe(weights.numpy(), intercepts.numpy(), strength)
 
 
@@ -642,14 +677,14 @@ def path_tolerance(strengths: Tensor) -> Tensor:
     return PATH_TOLERANCE * strengths.clamp(min=1) ** (2 / 3)
 
 
-def _concatenate(parts: Sequence[Solution]) -> Solution:
+def _concatenate(parts: Sequence[_Solution]) -> _Solution:
     if len(parts) == 1:
         return parts[0]
     point = Point(
         torch.cat([part.point.weights for part in parts], dim=-1),
         torch.cat([part.point.intercepts for part in parts], dim=-1),
     )
-    return Solution(
+    return _Solution(
         point,
         torch.cat([part.margins for part in parts], dim=-1),
         torch.cat([part.objective for part in parts]),

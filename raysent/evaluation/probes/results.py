@@ -1,4 +1,4 @@
-"""What a protocol returns: log-probabilities per fold, and a probe for new sentences.
+"""What a protocol returns: log-probabilities per fold, and a probe for new sentences; and measures of predictions.
 
 `evaluation.bootstrap` has the intervals of their scores.
 """
@@ -41,9 +41,9 @@ class FoldResult:
         if np.array_equal(rows, self.validation_rows):
             return self
         order = np.argsort(self.validation_rows)
-        places = order[np.searchsorted(self.validation_rows, rows, sorter=order)]
-        seen = self.validation_log_probabilities[places]
-        return replace(self, validation_rows=rows, validation_log_probabilities=seen)
+        positions = order[np.searchsorted(self.validation_rows, rows, sorter=order)]
+        predicted = self.validation_log_probabilities[positions]
+        return replace(self, validation_rows=rows, validation_log_probabilities=predicted)
 
 
 @dataclass(frozen=True)
@@ -62,9 +62,8 @@ class Probe:
 
     def log_probabilities(self, features: np.ndarray) -> np.ndarray:
         """Return log-probabilities [rows, classes] of features [rows, dim]."""
-        return self.log_probabilities_of_margins(
-            np.asarray(features, dtype=np.float32) @ self.weights + self.intercepts
-        )
+        margins = np.asarray(features, dtype=np.float32) @ self.weights + self.intercepts
+        return self.log_probabilities_of_margins(margins)
 
     @staticmethod
     def log_probabilities_of_margins(margins: np.ndarray) -> np.ndarray:
@@ -118,11 +117,12 @@ def f1(log_probabilities: np.ndarray, labels: np.ndarray) -> float:
 def macro_f1(predictions: np.ndarray, labels: np.ndarray) -> float:
     """Return the mean F1, from 0 to 1, over the classes that occur in predictions or labels, both int64 [rows]."""
     num_classes = int(max(predictions.max(), labels.max())) + 1
-    right = np.bincount(labels[predictions == labels], minlength=num_classes)
-    total = np.bincount(predictions, minlength=num_classes) + np.bincount(
-        labels, minlength=num_classes
-    )
-    return float(np.mean(2 * right[total > 0] / total[total > 0]))
+    num_right = np.bincount(labels[predictions == labels], minlength=num_classes)
+    num_predicted = np.bincount(predictions, minlength=num_classes)
+    num_labelled = np.bincount(labels, minlength=num_classes)
+    total = num_predicted + num_labelled
+    occurs = total > 0
+    return float(np.mean(2 * num_right[occurs] / total[occurs]))
 
 
 def auroc(log_probabilities: np.ndarray, labels: np.ndarray) -> float:
@@ -134,18 +134,23 @@ def auroc(log_probabilities: np.ndarray, labels: np.ndarray) -> float:
         log_probabilities: [rows, classes].
         labels: The rows' classes, int64 [rows].
     """
-    num_classes = log_probabilities.shape[1]
+    classes = range(log_probabilities.shape[1])
+    if len(classes) == 2:
+        # The first class against the second has the same area.
+        classes = classes[1:]
     areas = []
-    for label in range(1 if num_classes == 2 else 0, num_classes):
+    for label in classes:
         is_class = labels == label
-        num_class, num_rest = int(is_class.sum()), int((~is_class).sum())
-        if num_class and num_rest:
+        num_class = int(is_class.sum())
+        num_others = int((~is_class).sum())
+        if num_class and num_others:
             # The mean rank of the class's rows, as in the Mann-Whitney statistic; ties share their mean rank.
             ranked = ranks(log_probabilities[:, label])
-            areas.append(
-                (ranked[is_class].sum() - num_class * (num_class + 1) / 2) / (num_class * num_rest)
-            )
-    return float(np.mean(areas)) if areas else float("nan")
+            num_above = ranked[is_class].sum() - num_class * (num_class + 1) / 2
+            areas.append(num_above / (num_class * num_others))
+    if not areas:
+        return float("nan")
+    return float(np.mean(areas))
 
 
 def balance_measures(data: TaskData, result: ProbeResult) -> dict[str, float]:
@@ -155,12 +160,12 @@ def balance_measures(data: TaskData, result: ProbeResult) -> dict[str, float]:
     rows = np.concatenate([fold.test_rows for fold in result.folds])
     predicted = np.concatenate([fold.test_log_probabilities for fold in result.folds])
     labels = data.labels[rows]
-    measures = {"accuracy": accuracy(predicted, labels)} if data.metric != "accuracy" else {}
-    measures |= {
-        "macro_f1": macro_f1(predicted.argmax(axis=1), labels),
-        "auroc": auroc(predicted, labels),
-    }
-    return {name: 100 * value for name, value in measures.items() if np.isfinite(value)}
+    measures = {}
+    if data.metric != "accuracy":
+        measures["accuracy"] = accuracy(predicted, labels)
+    measures["macro_f1"] = macro_f1(predicted.argmax(axis=1), labels)
+    measures["auroc"] = auroc(predicted, labels)
+    return {name: 100 * share for name, share in measures.items() if np.isfinite(share)}
 
 
 def class_measures(
