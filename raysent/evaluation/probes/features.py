@@ -44,15 +44,15 @@ def features_of(encoder: Encode, columns: tuple[list[str], ...], *, kind: str) -
         return vectors[0]
     u, v = vectors
     dim = u.shape[1]
-    first = {"order": 2 * dim, "likeness": 1}.get(kind, 0)
-    features = np.empty((len(u), first + 2 * dim), dtype=np.float32)
+    num_before = {"order": 2 * dim, "likeness": 1}.get(kind, 0)
+    features = np.empty((len(u), num_before + 2 * dim), dtype=np.float32)
     if kind == "order":
         features[:, :dim] = u
-        features[:, dim:first] = v
+        features[:, dim:num_before] = v
     elif kind == "likeness":
         features[:, 0] = COSINE_SCALE * _cosines(u, v)
-    np.abs(u - v, out=features[:, first : first + dim])
-    np.multiply(u, v, out=features[:, first + dim :])
+    np.abs(u - v, out=features[:, num_before : num_before + dim])
+    np.multiply(u, v, out=features[:, num_before + dim :])
     return features
 
 
@@ -69,24 +69,30 @@ def _cosines(u: np.ndarray, v: np.ndarray) -> np.ndarray:
 def encode_columns(encoder: Encode, columns: tuple[list[str], ...]) -> list[np.ndarray]:
     """Return the vectors [rows, dim] of every column; a sentence that occurs in several rows is encoded once."""
     numbers: dict[str, int] = {}
-    sources = [
-        np.array(
-            [numbers.setdefault(sentence, len(numbers)) for sentence in column], dtype=np.int64
-        )
-        for column in columns
-    ]
+    sources = []
+    for column in columns:
+        column_numbers = [numbers.setdefault(sentence, len(numbers)) for sentence in column]
+        sources.append(np.array(column_numbers, dtype=np.int64))
     distinct = list(numbers)
     if len(distinct) <= CHUNK:
         vectors = np.asarray(encoder.encode(distinct), dtype=np.float32)
-        every = np.arange(len(vectors))  # a source that is all rows in order needs no copy
-        return [vectors if np.array_equal(source, every) else vectors[source] for source in sources]
+        return [_taken(vectors, source) for source in sources]
     outputs: list[np.ndarray] = []
     for start in range(0, len(distinct), CHUNK):
         vectors = encoder.encode(distinct[start : start + CHUNK])
-        outputs = outputs or [
-            np.empty((len(column), vectors.shape[1]), dtype=np.float32) for column in columns
-        ]
+        if not outputs:
+            # Only now is the dimension known.
+            dim = vectors.shape[1]
+            outputs = [np.empty((len(column), dim), dtype=np.float32) for column in columns]
         for output, source in zip(outputs, sources, strict=True):
-            here = np.flatnonzero((source >= start) & (source < start + CHUNK))
-            output[here] = vectors[source[here] - start]
+            rows = np.flatnonzero((source >= start) & (source < start + CHUNK))
+            output[rows] = vectors[source[rows] - start]
     return outputs
+
+
+def _taken(vectors: np.ndarray, source: np.ndarray) -> np.ndarray:
+    """Return the vectors at these numbers; those of all numbers in their order need no copy."""
+    if np.array_equal(source, np.arange(len(vectors))):
+        return vectors
+    of_rows: np.ndarray = vectors[source]
+    return of_rows

@@ -46,13 +46,13 @@ if TYPE_CHECKING:
 
 MAX_STEPS = 100
 # With a limit on the time: the values of C that are tried where all take longer, and the least rows that train a fit.
-FEW_STRENGTHS = STRENGTHS[1:6:2]
+_FEW_STRENGTHS = STRENGTHS[1:6:2]
 LEAST_ROWS = 1000
 
 Arrays = dict[str, np.ndarray]
 
 
-class FitPlan(NamedTuple):
+class _FitPlan(NamedTuple):
     """What fits of a task try.
 
     Attributes:
@@ -68,7 +68,7 @@ class FitPlan(NamedTuple):
     all_s: float = 0.0
 
 
-def plan_fits(num_rows: int, *, split: str, seconds: float, row_s: float) -> FitPlan:
+def plan_fits(num_rows: int, *, split: str, seconds: float, row_s: float) -> _FitPlan:
     """Return a plan within a time: every C on all rows if it fits, else few, on a half, a quarter, ... of the rows.
 
     The last fits have all rows where these take at most half of the time.
@@ -79,20 +79,30 @@ def plan_fits(num_rows: int, *, split: str, seconds: float, row_s: float) -> Fit
         seconds: The time of all fits.
         row_s: What a fit takes for each of its rows.
     """
-    pairs = NUM_FOLDS * (NUM_FOLDS - 1) // 2
-    each, last = {"nested": (pairs, NUM_FOLDS + 1), "train-test": (NUM_FOLDS, 1)}.get(split, (1, 0))
-    all_s = row_s * num_rows * (each * len(STRENGTHS) + last)
+    num_choosing, num_last = _num_fits(split)
+    all_s = row_s * num_rows * (num_choosing * len(STRENGTHS) + num_last)
     if all_s <= seconds or num_rows <= LEAST_ROWS:
-        return FitPlan()
+        return _FitPlan()
+    last_has_all = row_s * num_last * num_rows <= seconds / 2
     rows = num_rows
     while True:
-        last_rows = num_rows if row_s * last * num_rows <= seconds / 2 else rows
-        if (
-            rows == LEAST_ROWS
-            or row_s * (each * len(FEW_STRENGTHS) * rows + last * last_rows) <= seconds
-        ):
-            return FitPlan(FEW_STRENGTHS, rows, last_rows, all_s)
+        last_rows = rows
+        if last_has_all:
+            last_rows = num_rows
+        planned_rows = num_choosing * len(_FEW_STRENGTHS) * rows + num_last * last_rows
+        if rows == LEAST_ROWS or row_s * planned_rows <= seconds:
+            return _FitPlan(_FEW_STRENGTHS, rows, last_rows, all_s)
         rows = max(LEAST_ROWS, rows // 2)
+
+
+def _num_fits(split: str) -> tuple[int, int]:
+    """Return the fits at each C that choose it, and those at the C that was chosen, of rows that are divided so."""
+    if split == "nested":
+        # Every two of the outer folds are left out together once, and then each alone and none.
+        return NUM_FOLDS * (NUM_FOLDS - 1) // 2, NUM_FOLDS + 1
+    if split == "train-test":
+        return NUM_FOLDS, 1
+    return 1, 0
 
 
 def fit_lexical(
@@ -113,12 +123,12 @@ def fit_lexical(
     """
     began_s = time.thread_time()
     vectorizer, features, trainable = _counted(model, data)
-    fits, limited = LexicalFits(features, data), ""
+    fits = LexicalFits(features, data)
+    limited = ""
     if seconds is not None and len(trainable) > LEAST_ROWS:
-        left_s = seconds - (time.thread_time() - began_s)
-        plan = plan_fits(
-            len(trainable), split=data.split, seconds=left_s, row_s=fits.row_seconds(trainable)
-        )
+        remaining_s = seconds - (time.thread_time() - began_s)
+        row_s = fits.row_seconds(trainable)
+        plan = plan_fits(len(trainable), split=data.split, seconds=remaining_s, row_s=row_s)
         if plan.rows is not None:
             fits = LexicalFits(features, data, plan)
             limited = (
@@ -142,7 +152,9 @@ def _counted(
     model: LexicalModel, data: TaskData
 ) -> tuple[TfidfVectorizer, sparse.csr_matrix, np.ndarray]:
     """Return the words of the rows that may train with their weights, the features of all rows, and these rows."""
-    trainable = np.arange(len(data)) if data.split == "nested" else data.train
+    trainable = data.train
+    if data.split == "nested":
+        trainable = np.arange(len(data))
     vectorizer = model.of(data.sentences[0]).vectorizer()
     try:
         vectorizer.fit([column[row] for column in data.sentences for row in trainable])
@@ -190,13 +202,12 @@ def lexical_features(
     unknown_cosines = np.zeros(len(is_new), dtype=np.float32)
     unknown_words = _UnknownWords(vectorizer)
     for row in np.flatnonzero(is_new):
-        lengths[:, row], unknown_cosines[row] = unknown_words.of_row(
-            [texts[row] for texts in columns]
-        )
-    scaled = [
-        (sparse.diags(length) @ of_column).tocsr()
-        for length, of_column in zip(lengths, vectors, strict=True)
-    ]
+        known_lengths, cosine = unknown_words.of_row([texts[row] for texts in columns])
+        lengths[:, row] = known_lengths
+        unknown_cosines[row] = cosine
+    scaled = []
+    for column_lengths, column_vectors in zip(lengths, vectors, strict=True):
+        scaled.append((sparse.diags(column_lengths) @ column_vectors).tocsr())
     return join_columns(scaled, kind=kind, unknown_cosines=unknown_cosines)
 
 
@@ -205,13 +216,8 @@ class _UnknownWords:
 
     def __init__(self, vectorizer: TfidfVectorizer) -> None:
         self._analyze = vectorizer.build_analyzer()
-        self._idf = dict(
-            zip(
-                vectorizer.vocabulary_,
-                vectorizer.idf_[[*vectorizer.vocabulary_.values()]],
-                strict=True,
-            )
-        )
+        idf = vectorizer.idf_
+        self._idf = {word: idf[column] for word, column in vectorizer.vocabulary_.items()}
         self._rarest = float(vectorizer.idf_.max())
         # Of text without blanks a part has to be in two texts, which may be the two of one row.
         self._must_be_shared = vectorizer.min_df > 1
@@ -219,28 +225,39 @@ class _UnknownWords:
     def of_row(self, texts: Sequence[str]) -> tuple[list[float], float]:
         """Return the length that known words have in each text's vector, and the cosine that unknown words have."""
         counts = [Counter(self._analyze(text)) for text in texts]
-        shared = set.intersection(*map(set, counts)) if len(counts) > 1 else set()
+        shared = set[str]()
+        if len(counts) > 1:
+            shared = set.intersection(*map(set, counts))
         known_lengths = []
-        unit_weights: list[dict[str, float]] = []
-        for of_text in counts:
-            known = 0.0
-            unknown: dict[str, float] = {}
-            for word, count in of_text.items():
-                weight = 1 + math.log(count)
-                if word in self._idf:
-                    known += (weight * self._idf[word]) ** 2
-                elif word in shared or not self._must_be_shared:
-                    unknown[word] = weight * self._rarest
-            whole = known + sum(weight**2 for weight in unknown.values())
-            known_lengths.append(math.sqrt(known / whole) if unknown else 1.0)
-            unit_weights.append(
-                {word: weight / math.sqrt(whole) for word, weight in unknown.items()}
-            )
+        unknown_weights = []
+        for word_counts in counts:
+            known_length, unit_weights = self._of_text(word_counts, shared)
+            known_lengths.append(known_length)
+            unknown_weights.append(unit_weights)
         cosine = 0.0
-        if len(unit_weights) > 1:
-            first, second = unit_weights
+        if len(unknown_weights) > 1:
+            first, second = unknown_weights
             cosine = sum(weight * second[word] for word, weight in first.items() if word in second)
         return known_lengths, cosine
+
+    def _of_text(
+        self, word_counts: Counter[str], shared: set[str]
+    ) -> tuple[float, dict[str, float]]:
+        """Return the length that known words have in a text's vector of length 1, and the weights of unknown words."""
+        known_square = 0.0
+        unknown: dict[str, float] = {}
+        for word, count in word_counts.items():
+            weight = 1 + math.log(count)
+            if word in self._idf:
+                known_square += (weight * self._idf[word]) ** 2
+            elif word in shared or not self._must_be_shared:
+                unknown[word] = weight * self._rarest
+        if not unknown:
+            return 1.0, {}
+        square = known_square + sum(weight**2 for weight in unknown.values())
+        length = math.sqrt(square)
+        unit_weights = {word: weight / length for word, weight in unknown.items()}
+        return math.sqrt(known_square / square), unit_weights
 
 
 def join_columns(
@@ -285,7 +302,7 @@ def _arrays(vectorizer: TfidfVectorizer, model: LexicalModel) -> Arrays:
     return arrays
 
 
-class LexicalSolution(NamedTuple):
+class _LexicalSolution(NamedTuple):
     """Fits of several problems: margins of all rows, float32 [rows, outputs, problems], and each problem's probe."""
 
     margins: Tensor
@@ -302,10 +319,13 @@ class LexicalFits:
     num_unfinished = 0
 
     def __init__(
-        self, features: sparse.csr_matrix, data: TaskData, plan: FitPlan | None = None
+        self, features: sparse.csr_matrix, data: TaskData, plan: _FitPlan | None = None
     ) -> None:
         """Hold the features of all rows, [rows, features]."""
-        self._features, self._data, self._plan = features, data, plan or FitPlan()
+        self._features = features
+        self._data = data
+        self._plan = plan or _FitPlan()
+        # By rising ranks classes alternate, so that the first rows of a fit on few have each class in its share.
         self._ranks = stratified_ranks(data.labels, np.random.default_rng(FOLD_SEED))
 
     @property
@@ -314,64 +334,67 @@ class LexicalFits:
         return self._plan.strengths
 
     def row_seconds(self, rows: np.ndarray) -> float:
-        """Return the processor time of a fit for each of its rows: of the second, as the first loads libraries."""
-        some, began_s = self._first(rows, LEAST_ROWS), 0.0
-        for _ in range(2):
-            began_s = time.thread_time()
-            self._probe(some, FEW_STRENGTHS[1])
-        return (time.thread_time() - began_s) / len(some)
+        """Return the processor time that a fit takes for each of its rows."""
+        timed_rows = self._first(rows, LEAST_ROWS)
+        # The first fit loads libraries, and is not timed.
+        self._probe(timed_rows, _FEW_STRENGTHS[1])
+        began_s = time.thread_time()
+        self._probe(timed_rows, _FEW_STRENGTHS[1])
+        return (time.thread_time() - began_s) / len(timed_rows)
 
-    def path(self, masks: Tensor) -> LexicalSolution:
+    def path(self, masks: Tensor) -> _LexicalSolution:
         """Solve every mask [rows, masks] at every C; problem `strength * masks + mask`."""
         strengths = torch.tensor(self.strengths).repeat_interleave(masks.shape[1])
         return self._solve(masks.repeat(1, len(self.strengths)), strengths, self._plan.rows)
 
-    def solve(self, masks: Tensor, strengths: Tensor, start: None = None) -> LexicalSolution:
+    def solve(self, masks: Tensor, strengths: Tensor, start: None = None) -> _LexicalSolution:
         """Solve each problem, given by the rows that train it [rows, problems] and its C [problems]."""
         del start
         return self._solve(masks, strengths, self._plan.last_rows)
 
-    def _solve(self, masks: Tensor, strengths: Tensor, most: int | None) -> LexicalSolution:
-        problems = zip(masks.T.numpy(), strengths.tolist(), strict=True)
-        probes = [
-            self._probe(self._first(np.flatnonzero(mask), most), strength)
-            for mask, strength in problems
-        ]
-        margins = np.stack(
-            [self._features @ probe.weights + probe.intercepts for probe in probes], axis=2
-        )
-        return LexicalSolution(torch.from_numpy(margins), probes)
+    def _solve(self, masks: Tensor, strengths: Tensor, max_rows: int | None) -> _LexicalSolution:
+        probes = []
+        margins = []
+        for mask, strength in zip(masks.T.numpy(), strengths.tolist(), strict=True):
+            probe = self._probe(self._first(np.flatnonzero(mask), max_rows), strength)
+            probes.append(probe)
+            margins.append(self._features @ probe.weights + probe.intercepts)
+        return _LexicalSolution(torch.from_numpy(np.stack(margins, axis=2)), probes)
 
-    def _first(self, rows: np.ndarray, most: int | None) -> np.ndarray:
-        return (
-            rows
-            if most is None or len(rows) <= most
-            else np.sort(rows[np.argsort(self._ranks[rows])[:most]])
-        )
+    def _first(self, rows: np.ndarray, max_rows: int | None) -> np.ndarray:
+        """Return so many of the rows, with each class in its share, in their order."""
+        if max_rows is None or len(rows) <= max_rows:
+            return rows
+        by_rank = rows[np.argsort(self._ranks[rows])]
+        return np.sort(by_rank[:max_rows])
 
-    def margins(self, solution: LexicalSolution) -> Tensor:
+    def margins(self, solution: _LexicalSolution) -> Tensor:
         """Return the margins of all rows."""
         return solution.margins
 
-    def probe(self, solution: LexicalSolution, problem: int, strength: float) -> Probe:
+    def probe(self, solution: _LexicalSolution, problem: int, strength: float) -> Probe:
         """Return the classifier of one problem."""
         del strength
         return solution.probes[problem]
 
     def _probe(self, rows: np.ndarray, strength: float) -> Probe:
         """Fit some rows; of scored pairs, the two levels beside a score share the row's weight."""
-        data, num_classes = self._data, len(self._data.label_names)
-        weights, trained, labels = None, self._features[rows], data.labels[rows]
-        if data.is_scored:
-            targets = level_targets(data.scores[rows], num_levels=num_classes)
+        num_classes = len(self._data.label_names)
+        features = self._features[rows]
+        labels = self._data.labels[rows]
+        weights = None
+        if self._data.is_scored:
+            targets = level_targets(self._data.scores[rows], num_levels=num_classes)
+            # What a score below 1 loses to a level 0 belongs to level 1.
             targets[:, 0] += 1 - targets.sum(axis=1)
-            places, labels = np.nonzero(targets > 0)
-            trained, weights = trained[places], targets[places, labels]
+            row_indices, labels = np.nonzero(targets > 0)
+            features = features[row_indices]
+            weights = targets[row_indices, labels]
         if (labels == labels[0]).all():
             return _constant_probe(
-                int(labels[0]), len(labels), trained.shape[1], num_classes, strength
+                int(labels[0]), len(labels), features.shape[1], num_classes, strength
             )
-        classifier = fit_classifier(trained, labels, strength=strength, weights=weights)
+        classifier = fit_classifier(features, labels, strength=strength, weights=weights)
         return full_probe(classifier, num_classes, strength)
 
 
@@ -412,7 +435,9 @@ def _constant_probe(
     """Return the probe of rows of one class, as in a fold of whole groups: surer of it, the more rows there are."""
     odds = np.float32(np.log1p(num_rows))
     intercepts = np.where(np.arange(num_classes) == label, odds, 0).astype(np.float32)
-    intercepts = intercepts[1:] - intercepts[0] if num_classes == 2 else intercepts
+    if num_classes == 2:
+        # Two classes have one output, that of the second.
+        intercepts = intercepts[1:] - intercepts[0]
     return Probe(np.zeros((num_features, len(intercepts)), dtype=np.float32), intercepts, strength)
 
 
@@ -424,9 +449,11 @@ def full_probe(classifier: LogisticRegression, num_classes: int, strength: float
     if num_classes == 2:
         return Probe(weights, intercepts, strength)
     if len(present) == 2:
+        # Of two classes scikit-learn has one output: the difference of the two that they have here.
         weights = np.hstack([-weights / 2, weights / 2])
         intercepts = np.concatenate([-intercepts / 2, intercepts / 2])
-    full = np.zeros((len(weights), num_classes), dtype=np.float32)
-    lowest = np.full(num_classes, -20.0, dtype=np.float32)
-    full[:, present], lowest[present] = weights, intercepts
-    return Probe(full, lowest, strength)
+    all_weights = np.zeros((len(weights), num_classes), dtype=np.float32)
+    all_weights[:, present] = weights
+    all_intercepts = np.full(num_classes, -20.0, dtype=np.float32)
+    all_intercepts[present] = intercepts
+    return Probe(all_weights, all_intercepts, strength)

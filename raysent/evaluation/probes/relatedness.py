@@ -49,7 +49,8 @@ def scored_result(
     fold: FoldResult, data: TaskData, probe: Probe, num_unfinished: int = 0
 ) -> ProbeResult:
     """Return the result on a task of scored pairs: Pearson's correlation times 100, and other measures of test rows."""
-    predicted, scores = predicted_scores(fold.test_log_probabilities), data.scores[fold.test_rows]
+    predicted = predicted_scores(fold.test_log_probabilities)
+    scores = data.scores[fold.test_rows]
     validated = predicted_scores(fold.validation_log_probabilities)
     test_score = 100 * pearson(predicted, scores)
     measures = {
@@ -86,11 +87,10 @@ class SoftmaxLayer:
         """Take features [rows, dim], scores [rows], the initial layer, and the order of rows in an epoch."""
         self.features = torch.from_numpy(np.ascontiguousarray(features, dtype=np.float32))
         self.targets = torch.from_numpy(level_targets(scores, num_levels=layer.out_features))
-        self.weights, self.intercepts = layer.weight.detach().clone(), layer.bias.detach().clone()
-        self.weights.grad, self.intercepts.grad = (
-            torch.zeros_like(self.weights),
-            torch.zeros_like(self.intercepts),
-        )
+        self.weights = layer.weight.detach().clone()
+        self.weights.grad = torch.zeros_like(self.weights)
+        self.intercepts = layer.bias.detach().clone()
+        self.intercepts.grad = torch.zeros_like(self.intercepts)
         self.optimizer = torch.optim.Adam([self.weights, self.intercepts], foreach=False)
         self.order = order
 
@@ -134,29 +134,36 @@ class SoftmaxLayer:
             stop: When no further round is trained.
         """
         train, validation, test = splits
-        best, kept, num_failures = -1.0, (self.weights.clone(), self.intercepts.clone()), 0
+        best = -1.0
+        best_weights = self.weights.clone()
+        best_intercepts = self.intercepts.clone()
+        num_failures = 0
         for _ in range(stop.max_rounds):
             self.train(train, num_epochs=num_epochs, batch_size=batch_size, loss=loss)
-            reached = pearson(
-                predicted_scores(self.log_probabilities(validation)), data.scores[validation]
-            )
+            predicted = predicted_scores(self.log_probabilities(validation))
+            reached = pearson(predicted, data.scores[validation])
             if reached > best:
-                best, kept = reached, (self.weights.clone(), self.intercepts.clone())
+                best = reached
+                best_weights = self.weights.clone()
+                best_intercepts = self.intercepts.clone()
             else:
+                # Failures are counted over the whole training, not in a row.
                 num_failures += 1
             if num_failures > stop.tenacity:
                 break
-        self.weights.copy_(kept[0])
-        self.intercepts.copy_(kept[1])
-        predicted = (
+        # In place, because the optimizer holds these tensors.
+        self.weights.copy_(best_weights)
+        self.intercepts.copy_(best_intercepts)
+        # The probe for new pairs has no penalty.
+        probe = Probe(self.weights.T.contiguous().numpy(), self.intercepts.numpy(), None)
+        fold = FoldResult(
             validation,
             self.log_probabilities(validation),
             test,
             self.log_probabilities(test),
+            probe.strength,
         )
-        # The probe for new pairs has no penalty.
-        probe = Probe(self.weights.T.contiguous().numpy(), self.intercepts.numpy(), None)
-        return scored_result(FoldResult(*predicted, probe.strength), data, probe)
+        return scored_result(fold, data, probe)
 
 
 def squared_error(margins: Tensor, targets: Tensor) -> Tensor:
