@@ -69,9 +69,12 @@ def protocol_name(protocol: str, configuration: str | None = None) -> str:
         return family
     name = f"{family}/{configuration}"
     if name not in PROTOCOLS:
-        others = [other.partition("/")[2] for other in PROTOCOLS if other.startswith(f"{family}/")]
+        configurations = ["default"]
+        for known_name in PROTOCOLS:
+            if known_name.startswith(f"{family}/"):
+                configurations.append(known_name.partition("/")[2])
         raise ConfigError(
-            f"config {configuration}: must be a configuration of {family}: {', '.join(['default', *others])}"
+            f"config {configuration}: must be a configuration of {family}: {', '.join(configurations)}"
         )
     return name
 
@@ -91,7 +94,7 @@ def fit_probe(
         ConfigError: If the protocol is unknown, or cannot divide or score the task's rows as the task requires.
         DataError: If a feature is not finite, or the training rows are all of one class.
     """
-    found = PROTOCOLS[protocol_name(protocol)]
+    chosen_protocol = PROTOCOLS[protocol_name(protocol)]
     if features.shape[0] != len(data.labels):
         raise DataError(
             f"{source}: {data.task} has {len(data.labels)} rows; given features of {features.shape[0]}"
@@ -99,8 +102,8 @@ def fit_probe(
     _check_finite(features, source, data.task)
     _check_classes(data)
     _check_supported(protocol, data)
-    result = found.fit(features, data)
-    return replace(result, measures={**balance_measures(data, result), **result.measures})
+    probed = chosen_protocol.fit(features, data)
+    return replace(probed, measures={**balance_measures(data, probed), **probed.measures})
 
 
 def check_rows(data: TaskData, *, protocol: str, model: str) -> None:
@@ -121,15 +124,25 @@ def _check_supported(protocol: str, data: TaskData) -> None:
     """Refuse what published protocols do not have: folds of the task's own, and other measures than accuracy."""
     if protocol_name(protocol).partition("/")[0] == "fast":
         return
-    given: list[str] = ["folds of whole groups"] if len(data.folds) else []
-    given += [data.metric] if data.metric != "accuracy" else []
-    labels = data.labels[data.train] if len(data.train) else data.labels
-    if not data.is_scored and np.bincount(labels).max() < NUM_FOLDS:
-        given.append(f"fewer than {NUM_FOLDS} training rows of every class")
-    if given:
+    unsupported: list[str] = []
+    if len(data.folds):
+        unsupported.append("folds of whole groups")
+    if data.metric != "accuracy":
+        unsupported.append(data.metric)
+    if not data.is_scored and np.bincount(_fitted_labels(data)).max() < NUM_FOLDS:
+        unsupported.append(f"fewer than {NUM_FOLDS} training rows of every class")
+    if unsupported:
         raise ConfigError(
-            f"protocol {protocol}: must be fast for {data.task}, which has {given[0]}; leave it out"
+            f"protocol {protocol}: must be fast for {data.task}, which has {unsupported[0]}; leave it out"
         )
+
+
+def _fitted_labels(data: TaskData) -> np.ndarray:
+    """Return the classes of the rows that may train: all of a task without given splits."""
+    if not len(data.train):
+        return data.labels
+    labels: np.ndarray = data.labels[data.train]
+    return labels
 
 
 def _check_finite(features: np.ndarray, source: str, task: str) -> None:
@@ -144,8 +157,7 @@ def _check_finite(features: np.ndarray, source: str, task: str) -> None:
 
 
 def _check_classes(data: TaskData) -> None:
-    labels = data.labels[data.train] if len(data.train) else data.labels
-    present = np.unique(labels)
+    present = np.unique(_fitted_labels(data))
     if len(present) < 2:
         names = ", ".join(data.label_names[label] for label in present) or "none"
         raise DataError(f"{data.task}: needs training rows of at least two classes; given {names}")

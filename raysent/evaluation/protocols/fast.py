@@ -52,7 +52,8 @@ from raysent.evaluation.units import folds_of_units
 NUM_FOLDS = 10
 FOLD_SEED = 1111
 STRENGTHS = tuple(2.0**exponent for exponent in range(-4, 9, 2))
-NOT_TRAINED = -1
+# The fold of rows that train nothing.
+_NOT_TRAINED = -1
 DIVIDED = "fast/divided"
 
 
@@ -68,8 +69,11 @@ class Fast:
 
     def settings(self) -> dict[str, object]:
         """Return what scores depend on."""
+        settings: dict[str, object] = {}
+        if self.divides:
+            settings["division"] = DIVISION_VERSION
         return {
-            **({"division": DIVISION_VERSION} if self.divides else {}),
+            **settings,
             "version": 7,
             "strengths": list(STRENGTHS),
             "num_folds": NUM_FOLDS,
@@ -115,7 +119,9 @@ class Solver(Protocol):
 
 def dense_fits(features: np.ndarray, data: TaskData) -> Fits:
     """Return what fits probes on features [rows, features], centered and scaled on the rows that may train."""
-    trainable = np.arange(len(data.labels)) if data.split == "nested" else data.train
+    trainable = data.train
+    if data.split == "nested":
+        trainable = np.arange(len(data.labels))
     return Fits(features, _targets(data), trainable=trainable, strengths=STRENGTHS)
 
 
@@ -136,8 +142,8 @@ def stratified_ranks(labels: np.ndarray, generator: np.random.Generator) -> np.n
     """Return a rank for each row, float64 [rows]: by rising ranks, classes alternate in their proportions."""
     ranks = np.empty(len(labels))
     for label in np.unique(labels):
-        places = generator.permutation(np.flatnonzero(labels == label))
-        ranks[places] = (np.arange(len(places)) + generator.uniform(0, 0.5)) / len(places)
+        rows = generator.permutation(np.flatnonzero(labels == label))
+        ranks[rows] = (np.arange(len(rows)) + generator.uniform(0, 0.5)) / len(rows)
     return ranks
 
 
@@ -156,56 +162,55 @@ def fold_numbers(data: TaskData, rows: np.ndarray) -> tuple[np.ndarray, int]:
     """Return the fold of each of some rows, int64 [rows], and the number of folds: the task's own, or drawn."""
     if len(data.folds):
         return data.folds[rows], int(data.folds[rows].max()) + 1
-    units = data.units[rows] if len(data.units) else data.units
+    units = data.units
+    if len(units):
+        units = units[rows]
     folds = folds_of_units(data.labels[rows], NUM_FOLDS, seed=FOLD_SEED, units=units)
     return folds, int(folds.max()) + 1
 
 
 def _fit_nested(fits: Solver, data: TaskData) -> ProbeResult:
-    drawn, num_folds = fold_numbers(data, np.arange(len(data)))
-    folds = torch.from_numpy(drawn)
+    fold_array, num_folds = fold_numbers(data, np.arange(len(data)))
+    folds = torch.from_numpy(fold_array)
     pairs = list(combinations(range(num_folds), 2))
-    path = fits.path(
-        torch.stack([(folds != first) & (folds != second) for first, second in pairs], dim=1)
-    )
+    pair_masks = [(folds != first) & (folds != second) for first, second in pairs]
+    path = fits.path(torch.stack(pair_masks, dim=1))
     margins = fits.margins(path)
-    inner = _pair_numbers(pairs, num_folds)
-    chosen, validated, totals = [], [], np.zeros((len(fits.strengths), 2))
+    pair_numbers = _pair_numbers(pairs, num_folds)
+    best_indices = []
+    validated = []
+    totals = np.zeros((len(fits.strengths), 2))
     for outer in range(num_folds):
         rows = torch.nonzero(folds != outer).squeeze(1)
-        problems = inner[outer, folds[rows]]
-        candidates = [
-            log_probabilities(margins[rows, :, problems + index * len(pairs)]).numpy()
-            for index in range(len(fits.strengths))
-        ]
+        # Each row is predicted by the fit that left out the outer fold and the row's own.
+        problems = pair_numbers[outer, folds[rows]]
+        candidates = []
+        for index in range(len(fits.strengths)):
+            of_strength = margins[rows, :, problems + index * len(pairs)]
+            candidates.append(log_probabilities(of_strength).numpy())
         measured = Targets.of(data).take(rows.numpy()).measure(candidates)
         totals += measured
-        chosen.append(best_of(measured))
-        validated.append((rows.numpy(), candidates[chosen[-1]]))
+        best = best_of(measured)
+        best_indices.append(best)
+        validated.append((rows.numpy(), candidates[best]))
     # The probe for new sentences trains on every fold; its C is the best over all inner folds.
-    chosen.append(best_of(totals))
+    best_indices.append(best_of(totals))
     # No row has the fold after the last, so the last fit is on all rows.
-    masks = torch.stack([folds != outer for outer in range(len(chosen))], dim=1)
-    starts = torch.tensor([pick * len(pairs) + int(inner.diagonal(1)[0]) for pick in chosen])
-    refit = fits.solve(
-        masks, torch.tensor([fits.strengths[pick] for pick in chosen]), path.start(starts)
-    )
-    results = []
-    for outer, (validation_rows, validated_by_best) in enumerate(validated):
+    masks = torch.stack([folds != outer for outer in range(num_folds + 1)], dim=1)
+    # Every fit starts from a solution of its own C, that of the first pair of folds.
+    first_pair = int(pair_numbers.diagonal(1)[0])
+    starts = torch.tensor([index * len(pairs) + first_pair for index in best_indices])
+    strengths = [fits.strengths[index] for index in best_indices]
+    refit = fits.solve(masks, torch.tensor(strengths), path.start(starts))
+    fold_results = []
+    for outer, (validation_rows, predicted) in enumerate(validated):
         test = torch.nonzero(folds == outer).squeeze(1)
         tested = log_probabilities(fits.margins(refit)[test, :, outer]).numpy()
-        results.append(
-            FoldResult(
-                validation_rows,
-                validated_by_best,
-                test.numpy(),
-                tested,
-                fits.strengths[chosen[outer]],
-            )
+        fold_results.append(
+            FoldResult(validation_rows, predicted, test.numpy(), tested, strengths[outer])
         )
-    return result_of_folds(
-        results, data, fits.probe(refit, num_folds, fits.strengths[chosen[-1]]), fits.num_unfinished
-    )
+    probe = fits.probe(refit, num_folds, strengths[-1])
+    return result_of_folds(fold_results, data, probe, fits.num_unfinished)
 
 
 def _pair_numbers(pairs: Sequence[tuple[int, int]], num_folds: int) -> Tensor:
@@ -217,24 +222,25 @@ def _pair_numbers(pairs: Sequence[tuple[int, int]], num_folds: int) -> Tensor:
 
 
 def _fit_train_test(fits: Solver, data: TaskData) -> ProbeResult:
-    folds = torch.full((len(data.labels),), NOT_TRAINED)
-    drawn, num_folds = fold_numbers(data, data.train)
-    folds[data.train] = torch.from_numpy(drawn)
-    path = fits.path((folds[:, None] != torch.arange(num_folds)) & (folds != NOT_TRAINED)[:, None])
+    folds = torch.full((len(data.labels),), _NOT_TRAINED)
+    train_folds, num_folds = fold_numbers(data, data.train)
+    folds[data.train] = torch.from_numpy(train_folds)
+    trains = (folds != _NOT_TRAINED)[:, None]
+    path = fits.path((folds[:, None] != torch.arange(num_folds)) & trains)
     margins = fits.margins(path)
     train = torch.from_numpy(data.train)
-    candidates = [
-        log_probabilities(margins[train, :, folds[train] + index * num_folds]).numpy()
-        for index in range(len(fits.strengths))
-    ]
+    candidates = []
+    for index in range(len(fits.strengths)):
+        # Each row is predicted by the fit that left out its fold.
+        problems = folds[train] + index * num_folds
+        candidates.append(log_probabilities(margins[train, :, problems]).numpy())
     best = Targets.of(data).take(data.train).best(candidates, fits.strengths)
+    strength = fits.strengths[best]
     start = path.start(torch.tensor([best * num_folds]))
-    refit = fits.solve((folds != NOT_TRAINED)[:, None], torch.tensor([fits.strengths[best]]), start)
+    refit = fits.solve(trains, torch.tensor([strength]), start)
     tested = log_probabilities(fits.margins(refit)[data.test, :, 0]).numpy()
-    result = FoldResult(data.train, candidates[best], data.test, tested, fits.strengths[best])
-    return result_of_folds(
-        [result], data, fits.probe(refit, 0, fits.strengths[best]), fits.num_unfinished
-    )
+    fold = FoldResult(data.train, candidates[best], data.test, tested, strength)
+    return result_of_folds([fold], data, fits.probe(refit, 0, strength), fits.num_unfinished)
 
 
 def _fit_given_splits(fits: Solver, data: TaskData) -> ProbeResult:
@@ -248,41 +254,41 @@ def _fit_given_splits(fits: Solver, data: TaskData) -> ProbeResult:
     ]
     best = Targets.of(data).take(data.validation).best(candidates, fits.strengths)
     tested = log_probabilities(margins[data.test, :, best]).numpy()
-    result = FoldResult(data.validation, candidates[best], data.test, tested, fits.strengths[best])
-    probe = fits.probe(path, best, fits.strengths[best])
+    strength = fits.strengths[best]
+    fold = FoldResult(data.validation, candidates[best], data.test, tested, strength)
+    probe = fits.probe(path, best, strength)
     if data.is_scored:
-        return scored_result(result, data, probe, fits.num_unfinished)
-    return result_of_folds([result], data, probe, fits.num_unfinished)
+        return scored_result(fold, data, probe, fits.num_unfinished)
+    return result_of_folds([fold], data, probe, fits.num_unfinished)
 
 
 def scored_by_validation(result: ProbeResult, data: TaskData) -> ProbeResult:
     """Return the result of `data.cross_validated()` with the score of the validation rows alone.
 
-    So that stands beside scores of models that learned from the other rows, whose predictions of those say nothing.
+    That score can stand beside those of models that learned the other rows, whose predictions of them say nothing.
     """
     (fold,) = result.folds
-    seen = fold.at(data.validation).validation_log_probabilities
-    return replace(result, validation=100 * Targets.of(data).take(data.validation).score(seen))
+    predicted = fold.at(data.validation).validation_log_probabilities
+    score = Targets.of(data).take(data.validation).score(predicted)
+    return replace(result, validation=100 * score)
 
 
 def result_of_folds(
-    results: Sequence[FoldResult], data: TaskData, probe: Probe, num_unfinished: int
+    folds: Sequence[FoldResult], data: TaskData, probe: Probe, num_unfinished: int
 ) -> ProbeResult:
     """Return folds with their scores."""
     targets = Targets.of(data)
-    validation = [
+    validation_scores = [
         targets.take(fold.validation_rows).score(fold.validation_log_probabilities)
-        for fold in results
+        for fold in folds
     ]
-    rows = np.concatenate([fold.test_rows for fold in results])
-    tested = np.concatenate([fold.test_log_probabilities for fold in results])
-    test = targets.take(rows).score(tested)
-    measures = class_measures(data, tested, rows)
+    test_rows = np.concatenate([fold.test_rows for fold in folds])
+    tested = np.concatenate([fold.test_log_probabilities for fold in folds])
     return ProbeResult(
-        100 * float(np.mean(validation)),
-        100 * test,
-        tuple(results),
-        probe,
-        num_unfinished,
-        measures,
+        validation=100 * float(np.mean(validation_scores)),
+        test=100 * targets.take(test_rows).score(tested),
+        folds=tuple(folds),
+        probe=probe,
+        num_unfinished=num_unfinished,
+        measures=class_measures(data, tested, test_rows),
     )
