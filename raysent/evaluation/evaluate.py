@@ -36,7 +36,7 @@ from raysent.progress import messages
 from raysent.screen import detail
 from raysent.storage import address_of, cache_folder, content_key
 
-# Jobs of one kind -> the place of each among them and its result, in any order.
+# Jobs of one kind -> the index of each among them and its result, in any order.
 MapJobs = Callable[[Sequence[Any]], Iterable[tuple[int, Any]]]
 
 
@@ -92,8 +92,7 @@ class Evaluator:
             DataError: If a task's files are missing or wrong, or a model gives NaN.
             ArtifactError: If a model cannot be loaded or a record cannot be written.
         """
-        chosen = resolve_tasks(tasks, self.data_dir)
-        results = self._results(expand(models), chosen)
+        results = self._results(expand(models), resolve_tasks(tasks, self.data_dir))
         return [
             result.score
             for of_member in results.values()
@@ -113,19 +112,16 @@ class Evaluator:
         Raises:
             RaysentError: As for `evaluate`; also if a task has no probe.
         """
-        chosen = self.probed_tasks(tasks)
-        results = self.results(members, chosen)
-        return {
-            member: [result for result in of_member if isinstance(result, Record)]
-            for member, of_member in results.items()
-        }
+        records = {}
+        for member, of_member in self.results(members, self.probed_tasks(tasks)).items():
+            records[member] = [record for record in of_member if isinstance(record, Record)]
+        return records
 
     def baselines(
         self, members: Sequence[Member], tasks: Iterable[str | Task] | None = None
     ) -> list[Member]:
         """Return the baselines of members on tasks with a probe; see `baselines_of`."""
-        chosen = self.probed_tasks(tasks)
-        return baselines_of(members, protocol=self.protocol, tasks=chosen)
+        return baselines_of(members, protocol=self.protocol, tasks=self.probed_tasks(tasks))
 
     def probed_tasks(self, tasks: Iterable[str | Task] | None = None) -> list[Task]:
         """Return the tasks with a probe that names stand for; by default those whose files are there."""
@@ -133,13 +129,13 @@ class Evaluator:
 
     def languages(self, tasks: Iterable[str | Task] | None = None) -> dict[str, str]:
         """Return the code of the language of each task's texts, by the task's name."""
-        chosen = self.probed_tasks(tasks)
-        data = [(self.rows or TaskRows()).loaded(task, self.data_dir) for task in chosen]
-        return {
-            rows.task: language_of_texts(rows.sentences[0])
-            for rows in data
-            if isinstance(rows, TaskData)
-        }
+        all_rows = self.rows or TaskRows()
+        languages = {}
+        for task in self.probed_tasks(tasks):
+            rows = all_rows.loaded(task, self.data_dir)
+            if isinstance(rows, TaskData):
+                languages[rows.task] = language_of_texts(rows.sentences[0])
+        return languages
 
     def refitted(self, member: Member, record: Record, tasks: Sequence[Task]) -> Record:
         """Return a record whose probe is fitted on every labelled row, where that may be; see `refit`.
@@ -156,7 +152,9 @@ class Evaluator:
             data = all_rows.divided(task, self.data_dir, DIVIDED, chooses=False)
             if not isinstance(data, TaskData) or not can_refit(record, data):
                 return record
-            encoder = self.load(member.path) if member.encoder is None else member.encoder
+            encoder = member.encoder
+            if encoder is None:
+                encoder = self.load(member.path)
             if isinstance(encoder, LexicalModel):
                 return refit(record, data, encoder)
             is_kept = is_pretrained(member.path)
@@ -190,37 +188,49 @@ class Evaluator:
         lacks_test = any(kind_of(rows).lacks_test(rows) for rows in data)
         if protocol == "fast" and self.divides and lacks_test:
             protocol = DIVIDED
-        data = [
-            all_rows.divided(task, self.data_dir, protocol, chooses=self.divides) for task in tasks
-        ]
-        data = [self._as_scored_before(rows, protocol) for rows in data]
-        jobs = self._in_time(
-            [job_of(member, rows, protocol) for member in members for rows in data]
-        )
-        results: list[Result | Unfit | None] = [self._read(job) for job in jobs]
-        missing = [place for place, result in enumerate(results) if result is None]
-        num_read = len(jobs) - len(missing)
-        if missing:
-            self._report(jobs[missing[0]], num_read, len(jobs))
-        todo = [jobs[place] for place in missing]
-        made = run_in_turn(todo, load=self.load) if self.map_jobs is None else self.map_jobs(todo)
-        for count, (place, result) in enumerate(made, start=1):
-            job = todo[place]
-            if isinstance(result, Unfit):
-                self._leave_out(job, result, is_last=len(members) == 1)
+        divided_rows = []
+        for task in tasks:
+            rows = all_rows.divided(task, self.data_dir, protocol, chooses=self.divides)
+            divided_rows.append(self._as_scored_before(rows, protocol))
+        jobs = [job_of(member, rows, protocol) for member in members for rows in divided_rows]
+        results = self._run(self._in_time(jobs), is_last=len(members) == 1)
+        ordered = iter(results)
+        by_member = {member: [next(ordered) for _ in tasks] for member in members}
+        for of_task in zip(*by_member.values(), strict=True):
+            unfit = [result for result in of_task if isinstance(result, Unfit)]
+            if len(unfit) == len(by_member):
+                raise DataError(unfit[0].reason)
+        return by_member
+
+    def _run(self, jobs: Sequence[Job], *, is_last: bool) -> list[Result | Unfit]:
+        """Return what comes of each job: its record if there is one, else what is made and kept now."""
+        results: dict[int, Result | Unfit] = {}
+        missing = []
+        for job_index, job in enumerate(jobs):
+            record = self._read(job)
+            if record is None:
+                missing.append(job_index)
             else:
-                self._write(job, result)
-            results[missing[place]] = result
-            self._report(job, num_read + count, len(jobs))
+                results[job_index] = record
+        if missing:
+            self._report(jobs[missing[0]], len(results), len(jobs))
+        missing_jobs = [jobs[job_index] for job_index in missing]
+        finished: Iterable[tuple[int, Any]]
+        if self.map_jobs is None:
+            finished = run_in_turn(missing_jobs, load=self.load)
+        else:
+            finished = self.map_jobs(missing_jobs)
+        for missing_index, outcome in finished:
+            job = missing_jobs[missing_index]
+            if isinstance(outcome, Unfit):
+                self._leave_out(job, outcome, is_last=is_last)
+            else:
+                self._write(job, outcome)
+            results[missing[missing_index]] = outcome
+            self._report(job, len(results), len(jobs))
         if self.progress is not None:
             self.progress("done", len(jobs), len(jobs))
-        ordered = iter([result for result in results if result is not None])
-        found = {member: [next(ordered) for _ in tasks] for member in members}
-        for of_task in zip(*found.values(), strict=True):
-            unfit = [result for result in of_task if isinstance(result, Unfit)]
-            if len(unfit) == len(found):
-                raise DataError(unfit[0].reason)
-        return found
+        return [results[job_index] for job_index in range(len(jobs))]
 
     def _leave_out(self, job: Job, unfit: Unfit, *, is_last: bool) -> None:
         """Say that a model is left out on a task.
@@ -251,50 +261,58 @@ class Evaluator:
 
     def _in_time(self, jobs: list[Job]) -> list[Job]:
         """Return jobs of which those of models without vectors share the time."""
-        shared = [job.member.path in LEXICAL and kind_of(job.data).fits_words for job in jobs]
-        if self.lexical_s is None or not any(shared):
+        num_sharing = sum(_fits_words(job) for job in jobs)
+        if self.lexical_s is None or not num_sharing:
             return jobs
-        each_s, all_s = self.lexical_s / sum(shared), self.lexical_s
-        return [
-            replace(job, lexical_s=each_s, limited_key=content_key(job.key, all_s))
-            if is_shared
-            else job
-            for job, is_shared in zip(jobs, shared, strict=True)
-        ]
+        each_s = self.lexical_s / num_sharing
+        limited = []
+        for job in jobs:
+            if _fits_words(job):
+                key = content_key(job.key, self.lexical_s)
+                limited.append(replace(job, lexical_s=each_s, limited_key=key))
+            else:
+                limited.append(job)
+        return limited
 
     def _read(self, job: Job) -> Result | None:
+        """Return the record of a job, from the output or another place, and keep it in the output."""
         kind = kind_of(job.data)
-        own = record_folder(self.output / job.member.folder, job.protocol)
-        others = [
+        output_folder = record_folder(self.output / job.member.folder, job.protocol)
+        other_folders = [
             record_folder(output / job.member.folder, job.protocol) for output in self.other_outputs
         ]
-        for folder in (own, *others, *_shared_folder(job)):
-            result = None
-            with contextlib.suppress(ArtifactError):  # a damaged record is made again
-                result = kind.read(folder, job)
-            if result is not None:
-                restored: Result = kind.restored(result, job.data)
-                if folder != own or restored is not result:
-                    kind.write(own, job, restored)
+        for folder in (output_folder, *other_folders, *_shared_folder(job)):
+            record = None
+            # A damaged record is made again.
+            with contextlib.suppress(ArtifactError):
+                record = kind.read(folder, job)
+            if record is not None:
+                restored: Result = kind.restored(record, job.data)
+                if folder != output_folder or restored is not record:
+                    kind.write(output_folder, job, restored)
                 return restored
         return None
 
-    def _write(self, job: Job, result: Result) -> None:
+    def _write(self, job: Job, record: Result) -> None:
         kind = kind_of(job.data)
-        kind.write(record_folder(self.output / job.member.folder, job.protocol), job, result)
-        if isinstance(result, Record) and result.key == job.limited_key:
-            detail(f"{result.model} on {result.task}: {result.about['limited']}")
+        kind.write(record_folder(self.output / job.member.folder, job.protocol), job, record)
+        if isinstance(record, Record) and record.key == job.limited_key:
+            detail(f"{record.model} on {record.task}: {record.about['limited']}")
             return
         for folder in _shared_folder(job):
-            with contextlib.suppress(
-                ArtifactError, OSError
-            ):  # a cache; the run's own record is written
-                kind.write(folder, job, result)
+            # The shared folder is a cache; the run's own record is written.
+            with contextlib.suppress(ArtifactError, OSError):
+                kind.write(folder, job, record)
 
     def _report(self, job: Job, done: int, total: int) -> None:
         if self.progress is not None:
             title = model_title(job.member.path, job.member.name)
             self.progress(f"{title} on {job.data.task}", done, total)
+
+
+def _fits_words(job: Job) -> bool:
+    """Return whether a job fits a model without vectors, which takes long."""
+    return job.member.path in LEXICAL and kind_of(job.data).fits_words
 
 
 def _shared_folder(job: Job) -> list[Path]:

@@ -110,16 +110,18 @@ class Job:
             return Unfit(str(error))
 
     def _run(self, load: Load) -> Result:
-        encoder = load(self.member.path) if self.member.encoder is None else self.member.encoder
+        encoder = self.member.encoder
+        if encoder is None:
+            encoder = load(self.member.path)
         if encoder.vectors_of is not None:
             raise ConfigError(
                 f"{self.member.path}: has no vectors of its own; name {encoder.vectors_of}"
             )
-        result: Result = kind_of(self.data).fit(self, encoder)
-        return result
+        fitted: Result = kind_of(self.data).fit(self, encoder)
+        return fitted
 
 
-class TaskKind(ABC, Generic[Rows, Made]):
+class _TaskKind(ABC, Generic[Rows, Made]):
     """How models are scored on the rows of one kind of task.
 
     Call order: `divided` once for the rows; `record_of` for each model, which names its record; `read`, and where there
@@ -167,7 +169,7 @@ class TaskKind(ABC, Generic[Rows, Made]):
         return made
 
 
-class Probed(TaskKind[TaskData, Record]):
+class _Probed(_TaskKind[TaskData, Record]):
     """A probe is fitted to the rows."""
 
     fits_words = True
@@ -179,7 +181,9 @@ class Probed(TaskKind[TaskData, Record]):
     def divided(self, rows: TaskData, protocol: str, *, chooses: bool) -> TaskData:
         """Return rows with those that test drawn, where the protocol has them."""
         del chooses
-        return divided(rows) if protocol == DIVIDED else rows
+        if protocol == DIVIDED:
+            return divided(rows)
+        return rows
 
     def record_of(self, member: Member, rows: TaskData, protocol: str) -> tuple[str, object]:
         """Return what a record depends on beside the model and the rows; what no row needs is left out."""
@@ -223,7 +227,7 @@ class Probed(TaskKind[TaskData, Record]):
         return replace(made, label_kind=rows.label_kind)
 
 
-class Rated(TaskKind[SimilarityData, SimilarityScore]):
+class _Rated(_TaskKind[SimilarityData, SimilarityScore]):
     """The similarity of a model's own vectors is compared with ratings."""
 
     def record_of(self, member: Member, rows: SimilarityData, protocol: str) -> tuple[str, object]:
@@ -245,13 +249,15 @@ class Rated(TaskKind[SimilarityData, SimilarityScore]):
         write_score(folder, made, key=job.key)
 
 
-class Ranked(TaskKind[RetrievalData, RetrievalRecord]):
+class _Ranked(_TaskKind[RetrievalData, RetrievalRecord]):
     """A model ranks passages for queries."""
 
     def divided(self, rows: RetrievalData, protocol: str, *, chooses: bool) -> RetrievalData:
         """Return rows of which some queries choose, where the scores do."""
         del protocol
-        return with_dev(rows) if chooses else rows
+        if chooses:
+            return with_dev(rows)
+        return rows
 
     def record_of(self, member: Member, rows: RetrievalData, protocol: str) -> tuple[str, object]:
         """Return the protocol `retrieval` and its version; records of earlier versions found blank passages."""
@@ -262,16 +268,16 @@ class Ranked(TaskKind[RetrievalData, RetrievalRecord]):
 
     def fit(self, job: Job, encoder: SentenceEncoder) -> RetrievalRecord:
         """Rank; nothing is fitted."""
-        data, member = job.data, job.member
+        data = job.data
         assert isinstance(data, RetrievalData)
         ranking = rank(encoder, data, np.concatenate([data.dev, data.test]))
-        return record_of(
-            ranking,
-            data,
-            model=member.name,
-            costs=costs_of(Path(member.path)) if member.encoder is None else None,
-            encode_ms=None if encoder.cannot_encode else _encode_ms(encoder.encode, data.passages),
-        )
+        costs = None
+        if job.member.encoder is None:
+            costs = costs_of(Path(job.member.path))
+        encode_ms = None
+        if not encoder.cannot_encode:
+            encode_ms = _encode_ms(encoder.encode, data.passages)
+        return record_of(ranking, data, model=job.member.name, costs=costs, encode_ms=encode_ms)
 
     def read(self, folder: Path, job: Job) -> RetrievalRecord | None:
         """Return what was kept."""
@@ -282,14 +288,14 @@ class Ranked(TaskKind[RetrievalData, RetrievalRecord]):
         write_retrieval(folder, made, key=job.key)
 
 
-_KINDS: Mapping[type, TaskKind[Any, Any]] = {
-    TaskData: Probed(),
-    SimilarityData: Rated(),
-    RetrievalData: Ranked(),
+_KINDS: Mapping[type, _TaskKind[Any, Any]] = {
+    TaskData: _Probed(),
+    SimilarityData: _Rated(),
+    RetrievalData: _Ranked(),
 }
 
 
-def kind_of(rows: AnyData) -> TaskKind[Any, Any]:
+def kind_of(rows: AnyData) -> _TaskKind[Any, Any]:
     """Return what decides how models are scored on rows."""
     return _KINDS[type(rows)]
 
@@ -316,7 +322,7 @@ class TaskRows:
     def divided(
         self, task: Task, data_dir: Path | None, protocol: str, *, chooses: bool
     ) -> AnyData:
-        """Return the rows of a task as models are scored on them; arguments as of `TaskKind.divided`."""
+        """Return the rows of a task as models are scored on them; arguments as of a kind's `divided`."""
         key = (id(task), data_dir, protocol, chooses)
         if key not in self._divided:
             rows = self.loaded(task, data_dir)
@@ -326,8 +332,9 @@ class TaskRows:
 
 def job_of(member: Member, rows: AnyData, protocol: str) -> Job:
     """Return the evaluation of a model on rows."""
-    named, settings = kind_of(rows).record_of(member, rows, protocol)
-    return Job(member, rows, named, content_key(member.key, rows.row_hash, named, settings))
+    record_protocol, settings = kind_of(rows).record_of(member, rows, protocol)
+    key = content_key(member.key, rows.row_hash, record_protocol, settings)
+    return Job(member, rows, record_protocol, key)
 
 
 def _has_few_rows(data: TaskData, protocol: str) -> bool:
@@ -359,8 +366,9 @@ def _encode_ms(encode: Callable[[list[str]], object], sentences: Sequence[str]) 
     return 1e6 * float(np.median(times)) / len(sample)
 
 
-def _lexical_costs(arrays: dict[str, np.ndarray], result: ProbeResult, fit_s: float) -> Costs:
-    weights = (result.probe.weights, result.probe.intercepts)
+def _lexical_costs(arrays: dict[str, np.ndarray], probed: ProbeResult, fit_s: float) -> Costs:
+    """Return the costs of a model without vectors, whose size is that of its words and of its probe."""
+    weights = (probed.probe.weights, probed.probe.intercepts)
     return Costs(
         num_parameters=sum(array.size for array in (*weights, arrays["idf"])),
         num_bytes=sum(array.nbytes for array in (*weights, *arrays.values())),
@@ -370,9 +378,8 @@ def _lexical_costs(arrays: dict[str, np.ndarray], result: ProbeResult, fit_s: fl
 
 def has_learned(encoder: SentenceEncoder, data: TaskData) -> bool:
     """Return whether a model was trained on labels of a task's training rows."""
-    tasks: Mapping[str, str] = getattr(
-        encoder, "learned_tasks", {}
-    )  # other objects that encode have none
+    # Other objects that encode have learned no task.
+    tasks: Mapping[str, str] = getattr(encoder, "learned_tasks", {})
     return data.task in tasks or data.is_any_of(tasks.values())
 
 
@@ -381,14 +388,14 @@ class _Fit:
     """A probe of a model, before its record.
 
     Attributes:
-        result: Its predictions and scores.
+        probed: Its predictions and scores.
         encoded_s: When the rows were encoded, by the clock of `time.perf_counter`.
         arrays: What a model without vectors needs to predict.
         uses_layer: Whether the model's own layer predicts.
         is_out_of_fold: Whether the rows that choose were predicted by models that had not learned them.
     """
 
-    result: ProbeResult
+    probed: ProbeResult
     encoded_s: float
     arrays: dict[str, np.ndarray] = field(default_factory=dict)
     uses_layer: bool = False
@@ -399,9 +406,9 @@ def _fit_words(job: Job, data: TaskData, fitted_rows: TaskData, encoder: Lexical
     """Fit a model without vectors to a task's rows."""
     started_s = time.perf_counter()
     check_rows(data, protocol=job.protocol, model=job.member.name)
-    result, arrays = fit_lexical(encoder, fitted_rows, seconds=job.lexical_s)
-    measures = {**balance_measures(data, result), **result.measures}
-    return _Fit(replace(result, measures=measures), started_s, arrays)
+    probed, arrays = fit_lexical(encoder, fitted_rows, seconds=job.lexical_s)
+    measures = {**balance_measures(data, probed), **probed.measures}
+    return _Fit(replace(probed, measures=measures), started_s, arrays)
 
 
 def _fit_vectors(job: Job, data: TaskData, fitted_rows: TaskData, encoder: SentenceEncoder) -> _Fit:
@@ -412,9 +419,11 @@ def _fit_vectors(job: Job, data: TaskData, fitted_rows: TaskData, encoder: Sente
         return _fit_learned(job, data, encoder, encode)
     features = task_features(encode, data)
     encoded_s = time.perf_counter()
-    result = fit_probe(features, fitted_rows, protocol=job.protocol, source=job.member.path)
-    own = own_result(encoder, data, result) if is_fast else None
-    return _Fit(own or result, encoded_s, uses_layer=own is not None)
+    probed = fit_probe(features, fitted_rows, protocol=job.protocol, source=job.member.path)
+    layered = None
+    if is_fast:
+        layered = own_result(encoder, data, probed)
+    return _Fit(layered or probed, encoded_s, uses_layer=layered is not None)
 
 
 def _fit_learned(job: Job, data: TaskData, encoder: SentenceEncoder, encode: Encode) -> _Fit:
@@ -423,16 +432,21 @@ def _fit_learned(job: Job, data: TaskData, encoder: SentenceEncoder, encode: Enc
     if parts:
         fitted = fit_parts(encoder, encode, data, [load_model(str(part)) for part in parts])
         return _Fit(fitted.result, time.perf_counter(), uses_layer=fitted.uses_layer)
-    judged = without_learned(job.member.path, data)
-    rows = data if judged is None else judged
-    result = fit_probe(task_features(encode, rows), rows, protocol="fast", source=job.member.path)
-    has_layer = judged is not None and has_own_layer(encoder, data)
-    own = layer_result(encoder, rows, result) if has_layer else None
+    # A model that left out a third of the rows is judged by them; of another one no row is new that may choose.
+    rows = without_learned(job.member.path, data)
+    is_out_of_fold = rows is not None
+    if rows is None:
+        rows = data
+    features = task_features(encode, rows)
+    probed = fit_probe(features, rows, protocol="fast", source=job.member.path)
+    layered = None
+    if is_out_of_fold and has_own_layer(encoder, data):
+        layered = layer_result(encoder, rows, probed)
     return _Fit(
-        own or result,
+        layered or probed,
         time.perf_counter(),
-        uses_layer=own is not None,
-        is_out_of_fold=judged is not None,
+        uses_layer=layered is not None,
+        is_out_of_fold=is_out_of_fold,
     )
 
 
@@ -440,15 +454,20 @@ def _fit_probe(job: Job, data: TaskData, encoder: SentenceEncoder) -> Record:
     """Return the record of a model on a task with a probe."""
     started_s = time.perf_counter()
     learned = has_learned(encoder, data)
-    # What learned rows of the table may not be tested on them.
-    data = divided(data) if learned else data
+    if learned:
+        # What learned rows of the table may not be tested on them.
+        data = divided(data)
     trains_on_both = _trains_on_validation(data, job.protocol) and not learned
-    fitted_rows = data.cross_validated() if trains_on_both else data
+    fitted_rows = data
+    if trains_on_both:
+        fitted_rows = data.cross_validated()
     if isinstance(encoder, LexicalModel):
         fit = _fit_words(job, data, fitted_rows, encoder)
     else:
         fit = _fit_vectors(job, data, fitted_rows, encoder)
-    result = scored_by_validation(fit.result, data) if trains_on_both else fit.result
+    probed = fit.probed
+    if trains_on_both:
+        probed = scored_by_validation(probed, data)
     seconds = {
         "encode_s": fit.encoded_s - started_s,
         "probe_s": time.perf_counter() - fit.encoded_s,
@@ -457,29 +476,33 @@ def _fit_probe(job: Job, data: TaskData, encoder: SentenceEncoder) -> Record:
     costs = Costs()
     if isinstance(encoder, LexicalModel):
         encode = encoder.restored(fit.arrays).transform
-        costs = _lexical_costs(fit.arrays, result, seconds["probe_s"])
+        costs = _lexical_costs(fit.arrays, probed, seconds["probe_s"])
     elif job.member.encoder is None:
         costs = costs_of(Path(job.member.path))
     seconds["encode_ms_per_1000"] = _encode_ms(encode, data.sentences[0])
-    about = {
-        "settings": PROTOCOLS[job.protocol].settings(),
-        **({"limited": result.limited} if result.limited else {}),
-        "interval": list(score_interval(result, data)),
-        "num_unfinished_fits": result.num_unfinished,
+    about: dict[str, Any] = {"settings": PROTOCOLS[job.protocol].settings()}
+    if probed.limited:
+        about["limited"] = probed.limited
+    about |= {
+        "interval": list(score_interval(probed, data)),
+        "num_unfinished_fits": probed.num_unfinished,
         "versions": library_versions(),
-        "seconds": {name: round(value, 3) for name, value in seconds.items()},
+        "seconds": {name: round(duration, 3) for name, duration in seconds.items()},
         "costs": asdict(costs),
         "scale": data.scale,
         "learned": learned,
         "own_layer": fit.uses_layer,
         "out_of_fold": fit.is_out_of_fold,
     }
-    return _as_record(job, data, replace(fit, result=result), about)
+    return _as_record(job, data, replace(fit, probed=probed), about)
 
 
 def _as_record(job: Job, data: TaskData, fit: _Fit, about: Mapping[str, Any]) -> Record:
     """Return the record of a fit; its key says whether something was left out to end in time."""
-    result = fit.result
+    probed = fit.probed
+    key = job.key
+    if probed.limited and job.limited_key:
+        key = job.limited_key
     return Record(
         model=job.member.name,
         model_key=job.member.key,
@@ -489,16 +512,16 @@ def _as_record(job: Job, data: TaskData, fit: _Fit, about: Mapping[str, Any]) ->
         label_names=data.label_names,
         label_kind=data.label_kind,
         row_hash=data.row_hash,
-        key=job.limited_key or job.key if result.limited else job.key,
+        key=key,
         labels=data.labels,
         scores=data.scores,
         units=data.units,
         metric=data.metric,
-        validation=result.validation,
-        test=result.test,
-        measures=dict(result.measures),
-        folds=result.folds,
-        probe=result.probe,
+        validation=probed.validation,
+        test=probed.test,
+        measures=dict(probed.measures),
+        folds=probed.folds,
+        probe=probed.probe,
         about=about,
         arrays=fit.arrays,
     )
