@@ -49,12 +49,10 @@ def row_digests(columns: Sequence[Sequence[str]]) -> UInt64:
     Args:
         columns: The texts of each column [columns][rows].
     """
-    digests = [
-        hashlib.blake2b(
-            "\n".join(map(words_of, texts)).encode("utf-8", "replace"), digest_size=_DIGEST_BYTES
-        ).digest()
-        for texts in zip(*columns, strict=True)
-    ]
+    digests = []
+    for texts in zip(*columns, strict=True):
+        words = "\n".join(map(words_of, texts)).encode("utf-8", "replace")
+        digests.append(hashlib.blake2b(words, digest_size=_DIGEST_BYTES).digest())
     return np.frombuffer(b"".join(digests), dtype="<u8")
 
 
@@ -67,10 +65,10 @@ def can_refit(record: Record, data: TaskData) -> bool:
     """
     is_of_rows = record.row_hash == data.row_hash and len(record.folds) == 1
     is_plain = not record.score.learned and not record.about.get("own_layer")
-    is_whole = not record.about.get("limited")
+    is_complete = not record.about.get("limited")
     has_strength = is_of_rows and record.folds[0].strength is not None
     is_drawn = data.is_drawn or data.has_drawn_test
-    return is_drawn and has_strength and is_plain and is_whole
+    return is_drawn and has_strength and is_plain and is_complete
 
 
 def refit(record: Record, data: TaskData, encoder: LexicalModel | Encode) -> Record:
@@ -84,15 +82,16 @@ def refit(record: Record, data: TaskData, encoder: LexicalModel | Encode) -> Rec
     strength = record.folds[0].strength
     assert strength is not None
     every_row = np.arange(len(data))
-    whole = replace(
+    undivided = replace(
         data, split="train-test", train=every_row, validation=NO_ROWS, test=NO_ROWS, folds=NO_ROWS
     )
     arrays = dict(record.arrays)
+    fits: Solver
     if isinstance(encoder, LexicalModel):
-        fits, arrays = lexical_fits(encoder, whole)
-        probe = _fitted(fits, len(data), strength)
+        fits, arrays = lexical_fits(encoder, undivided)
     else:
-        probe = _fitted(dense_fits(task_features(encoder, whole), whole), len(data), strength)
+        fits = dense_fits(task_features(encoder, undivided), undivided)
+    probe = _fitted(fits, len(data), strength)
     scored = {f"{_SCORED}{name}": array for name, array in record.arrays.items()}
     scored |= {_WEIGHTS: record.probe.weights, _INTERCEPTS: record.probe.intercepts}
     return replace(
@@ -113,11 +112,13 @@ def as_scored(record: Record) -> Record:
         for name, array in record.arrays.items()
         if name.startswith(_SCORED) and name not in (_WEIGHTS, _INTERCEPTS)
     }
-    about = {name: about for name, about in record.about.items() if name != NUM_FITTED}
+    about = dict(record.about)
+    about.pop(NUM_FITTED, None)
     return replace(record, probe=probe, arrays=arrays, about=about)
 
 
 def _fitted(fits: Solver, num_rows: int, strength: float) -> Probe:
+    """Return the probe of a fit to all rows at one strength."""
     trains = torch.ones(num_rows, 1, dtype=torch.bool)
     solution = fits.solve(trains, torch.tensor([strength]))
     return fits.probe(solution, 0, strength)

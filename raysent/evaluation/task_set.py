@@ -39,7 +39,9 @@ class TaskSet:
             ConfigError: If a name is unknown, or its task cannot rank models.
             DataError: If a task's files are missing or wrong.
         """
-        folder = None if data is None else Path(data)
+        folder = None
+        if data is not None:
+            folder = Path(data)
         tasks = resolve_tasks(names, folder, scorings=VALIDATED, default={"accuracy"})
         return cls(tuple(tasks), folder, are_named=are_named)
 

@@ -50,18 +50,19 @@ class StoredEncoder:
     """
 
     def __init__(self, encoder: SentenceEncoder, folder: Path) -> None:
-        self._encoder, self._folder = encoder, folder
+        self._encoder = encoder
+        self._folder = folder
 
     def encode(self, sentences: list[str], *, batch_size: int = 512) -> np.ndarray:
         """Return vectors of sentences, float32 [sentences, dim]; new ones are written into the folder."""
         dim = self._encoder.get_sentence_embedding_dimension()
         digests = [_digest(sentence) for sentence in sentences]
         vectors = np.empty((len(sentences), dim), dtype=np.float32)
-        known = self._read(dim)
+        cached_vectors = self._read(dim)
         missing = []
         for row, digest in enumerate(digests):
-            if digest in known:
-                vectors[row] = known[digest]
+            if digest in cached_vectors:
+                vectors[row] = cached_vectors[digest]
             else:
                 missing.append(row)
         if missing:
@@ -71,27 +72,30 @@ class StoredEncoder:
         return vectors
 
     def _read(self, dim: int) -> dict[bytes, np.ndarray]:
-        known: dict[bytes, np.ndarray] = {}
+        """Return the vectors of all intact shards, by the digests of their texts."""
+        cached_vectors: dict[bytes, np.ndarray] = {}
         for shard in self._folder.glob("*.npz"):
+            # A damaged shard is passed over: its texts are encoded again.
             with contextlib.suppress(ArtifactError, KeyError):
                 arrays = load_arrays(shard)
-                digests, vectors = arrays["digests"], arrays["vectors"]
-                is_whole = digests.dtype == np.uint8 and digests.shape[1:] == (_DIGEST_BYTES,)
-                is_whole &= vectors.dtype == np.float32 and vectors.shape == (len(digests), dim)
-                if is_whole and np.isfinite(vectors).all():
-                    known.update(zip(map(bytes, digests), vectors, strict=True))
-        return known
+                digests = arrays["digests"]
+                vectors = arrays["vectors"]
+                are_digests = digests.dtype == np.uint8 and digests.shape[1:] == (_DIGEST_BYTES,)
+                has_shape = vectors.shape == (len(digests), dim)
+                are_vectors = vectors.dtype == np.float32 and has_shape
+                if are_digests and are_vectors and np.isfinite(vectors).all():
+                    cached_vectors.update(zip(map(bytes, digests), vectors, strict=True))
+        return cached_vectors
 
     def _write(self, digests: Sequence[bytes], vectors: np.ndarray) -> None:
         packed = np.frombuffer(b"".join(digests), dtype=np.uint8).reshape(-1, _DIGEST_BYTES)
-        with contextlib.suppress(
-            ArtifactError, OSError
-        ):  # a cache: what cannot be kept is encoded again
+        arrays = {"digests": packed, "vectors": vectors}
+        # The folder is a cache: what cannot be kept is encoded again.
+        with contextlib.suppress(ArtifactError, OSError):
             self._folder.mkdir(parents=True, exist_ok=True)
             self._make_room(packed.nbytes + vectors.nbytes)
-            save_arrays(
-                self._folder / f"{uuid4().hex}.npz", {"digests": packed, "vectors": vectors}
-            )
+            # A random name, as several processes may write at once.
+            save_arrays(self._folder / f"{uuid4().hex}.npz", arrays)
 
     def _make_room(self, num_bytes: int) -> None:
         shards = sorted(self._folder.glob("*.npz"), key=lambda shard: shard.stat().st_mtime)
@@ -104,6 +108,5 @@ class StoredEncoder:
 
 
 def _digest(text: str) -> bytes:
-    return hashlib.blake2b(
-        text.encode("utf-8", "surrogatepass"), digest_size=_DIGEST_BYTES
-    ).digest()
+    encoded = text.encode("utf-8", "surrogatepass")
+    return hashlib.blake2b(encoded, digest_size=_DIGEST_BYTES).digest()
