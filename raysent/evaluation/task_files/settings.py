@@ -19,7 +19,7 @@ from raysent.errors import ConfigError, did_you_mean, shown
 from raysent.platforms import expanded
 from raysent.storage import is_remote, is_safe_name, safe_name, shortened_name, shown_name
 
-TASK_FILE_SUFFIXES = (".yaml", ".yml")
+_TASK_FILE_SUFFIXES = (".yaml", ".yml")
 # What makes a folder one of queries and passages.
 CORPUS_FILE = "corpus.jsonl"
 # Of a file's name on most systems.
@@ -138,18 +138,25 @@ class TaskSettings(StrictModel):
             raise ValueError("split and folds must not both be given")
         if self.range is not None and not self.range[0] < self.range[1]:
             raise ValueError("range must be two rising numbers")
+        return self
+
+    @pydantic.model_validator(mode="after")
+    def _check_paths_and_fractions(self) -> TaskSettings:
         if not self.path:
             raise ValueError("path must name a table; given nothing")
-        for path in [self.path] if isinstance(self.path, str) else self.path.values():
+        if isinstance(self.path, str):
+            paths = [self.path]
+        else:
+            paths = [*self.path.values()]
+        for path in paths:
             if not is_remote(path) and _is_no_path(path):
                 raise ValueError(f"path must be the name of a file; given '{shown(path)}'")
-        if (
-            isinstance(self.split, Fractions)
-            and (drawn := self.split.validation + self.split.test) >= 1
-        ):
-            raise ValueError(
-                f"split: validation and test must leave rows to train on; given {drawn:g} of all"
-            )
+        if isinstance(self.split, Fractions):
+            drawn = self.split.validation + self.split.test
+            if drawn >= 1:
+                raise ValueError(
+                    f"split: validation and test must leave rows to train on; given {drawn:g} of all"
+                )
         return self
 
 
@@ -168,25 +175,35 @@ def _setting(key: str, value: Any) -> Any:
     if isinstance(value, str):
         if key in _SWITCHES and value.lower() in (*_YES, *_NO):
             return value.lower() in _YES
-        return False if key in _OFF and value.lower() in ("no", "false") else value
+        if key in _OFF and value.lower() in ("no", "false"):
+            return False
+        return value
     if key not in _COLUMNS:
         return value
     if isinstance(value, list):
-        return [_setting(key, inner) for inner in value]
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return str(value) if is_number else value
+        return [_setting(key, column) for column in value]
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        # YAML reads a column that is named 1 as a number.
+        return str(value)
+    return value
 
 
 def name_of_file(text: str) -> str:
     """Return the name of a task that has that of its file: of its letters, digits, marks of these and ``-_.``."""
     composed = unicodedata.normalize("NFC", text)
-    plain = "".join(sign if _is_plain(sign) else "-" for sign in composed)[:_MAX_CHARACTERS]
+    plain = "".join(map(_plain_sign, composed))[:_MAX_CHARACTERS]
     name = shortened_name(plain.strip(".") or "task", _MAX_STEM_BYTES)
-    return name if is_safe_name(name) else safe_name(f"task-{name}")
+    if is_safe_name(name):
+        return name
+    # Some systems keep names such as `con` for themselves.
+    return safe_name(f"task-{name}")
 
 
-def _is_plain(sign: str) -> bool:
-    return sign.isalnum() or sign in "-_." or unicodedata.category(sign).startswith("M")
+def _plain_sign(sign: str) -> str:
+    is_mark = unicodedata.category(sign).startswith("M")
+    if sign.isalnum() or sign in "-_." or is_mark:
+        return sign
+    return "-"
 
 
 def is_task_file(name: str, *, known: Collection[str] = ()) -> bool:
@@ -201,14 +218,9 @@ def is_task_file(name: str, *, known: Collection[str] = ()) -> bool:
     if name.startswith("{"):
         return True
     path = split_task_name(name)[1]
-    if (
-        path.lower().endswith(TASK_FILE_SUFFIXES)
-        or is_table(path)
-        or is_remote(path)
-        or "/" in path
-    ):
+    if path.lower().endswith(_TASK_FILE_SUFFIXES) or is_table(path):
         return True
-    return _is_there(path)
+    return is_remote(path) or "/" in path or _is_there(path)
 
 
 def split_task_name(name: str) -> tuple[str | None, str, str]:
@@ -216,15 +228,23 @@ def split_task_name(name: str) -> tuple[str | None, str, str]:
     # A file of this name is meant, whatever signs are in it.
     if _is_there(name):
         return None, name, ""
-    if _is_there(before_options := name.rpartition(":")[0]) and "=" in name[len(before_options) :]:
-        return None, before_options, name[len(before_options) + 1 :]
-    head, _, path = name.partition("=")
-    own = head if path and not set(head) & set("/:.") and head else None
-    rest = path if own is not None else name
-    colon = rest.find(":", rest.find("://") + 3 if "://" in rest else 0)
-    if colon < 0 or "=" not in rest[colon:]:
-        return own, rest, ""
-    return own, rest[:colon], rest[colon + 1 :]
+    file_name, _, last_part = name.rpartition(":")
+    if _is_there(file_name) and "=" in last_part:
+        return None, file_name, last_part
+    task_name: str | None
+    task_name, _, path = name.partition("=")
+    if not task_name or not path or set(task_name) & set("/:."):
+        # The sign is one of the path or of its options.
+        task_name = None
+        path = name
+    # The colon after the scheme of an address begins no options.
+    options_from = 0
+    if "://" in path:
+        options_from = path.find("://") + 3
+    colon = path.find(":", options_from)
+    if colon < 0 or "=" not in path[colon:]:
+        return task_name, path, ""
+    return task_name, path[:colon], path[colon + 1 :]
 
 
 def _is_no_path(path: str) -> bool:
@@ -235,7 +255,8 @@ def _is_no_path(path: str) -> bool:
 def _is_there(path: str) -> bool:
     try:
         return bool(path) and not is_remote(path) and expanded(path).exists()
-    except (OSError, RuntimeError):  # a text that is no path
+    except (OSError, RuntimeError):
+        # The text is no path, for one because it is too long.
         return False
 
 
@@ -249,36 +270,39 @@ def read_settings(name: str) -> list[TaskSettings]:
         ConfigError: If a setting is wrong.
         DataError: If the file cannot be read.
     """
-    own, path, options = split_task_name(name)
-    if path.lower().endswith(TASK_FILE_SUFFIXES):
+    task_name, path, options = split_task_name(name)
+    if path.lower().endswith(_TASK_FILE_SUFFIXES):
         if options:
             raise ConfigError(f"{path}: options must be written in the task file; given {options}")
-        return _read_task_file(expanded(path), own)
-    values: dict[str, Any] = {"path": path, **_options(name, options)}
-    if own is not None:
-        values["name"] = own
-    return [validate(TaskSettings, Document(values, source=name))]
+        return _read_task_file(expanded(path), task_name)
+    settings: dict[str, Any] = {"path": path, **_options(name, options)}
+    if task_name is not None:
+        settings["name"] = task_name
+    return [validate(TaskSettings, Document(settings, source=name))]
 
 
-def written_name(settings: TaskSettings) -> str | None:
+def _written_name(settings: TaskSettings) -> str | None:
     """Return the name of a table's task as `read_settings` reads it; None where a name cannot say all of it."""
-    if not isinstance(settings.path, str) or not (
-        is_table(settings.path) or is_remote(settings.path)
-    ):
+    if not isinstance(settings.path, str):
         return None
+    if not is_table(settings.path) and not is_remote(settings.path):
+        return None
+    changed = settings.model_dump(exclude={"path", "name"}, exclude_defaults=True)
     options = []
-    for key, value in settings.model_dump(exclude={"path", "name"}, exclude_defaults=True).items():
-        text = _written_option(value)
+    for key, setting in changed.items():
+        text = _written_option(setting)
         if text is None:
             return None
         options.append(f"{key}={text}")
-    start = "" if settings.name is None else f"{settings.name}="
-    return f"{start}{settings.path}:{','.join(options)}"
+    name = f"{settings.path}:{','.join(options)}"
+    if settings.name is None:
+        return name
+    return f"{settings.name}={name}"
 
 
 def how_to(settings: TaskSettings, key: str, value: str | bool) -> str:
     """Return how a user sets one more setting of a table's task: what is typed, or in words."""
-    name = written_name(settings.model_copy(update={key: value}))
+    name = _written_name(settings.model_copy(update={key: value}))
     if name is not None:
         return f"--task {shlex.quote(name)}"
     of_python = repr(value)
@@ -286,15 +310,21 @@ def how_to(settings: TaskSettings, key: str, value: str | bool) -> str:
     return f"'{key}: {of_yaml}' in a task file, or {key}={of_python} of raysent.Task,"
 
 
-def _written_option(value: Any) -> str | None:
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, list):
-        value = "+".join(map(str, value))
-    is_typed = isinstance(value, str | int) and not set(str(value)) & set(",=")
-    if not is_typed or not str(value).isprintable():
+def _written_option(setting: Any) -> str | None:
+    """Return a setting as an option of a name; None where an option cannot say it."""
+    if setting is True:
+        return "yes"
+    if setting is False:
+        return "no"
+    if isinstance(setting, list):
+        setting = "+".join(map(str, setting))
+    if not isinstance(setting, str | int):
         return None
-    return str(value)
+    text = str(setting)
+    # These two signs divide options.
+    if set(text) & set(",=") or not text.isprintable():
+        return None
+    return text
 
 
 _OPTION_NAMES = tuple(name for name in TaskSettings.model_fields if name != "path")
@@ -302,67 +332,76 @@ _OPTION_NAMES = tuple(name for name in TaskSettings.model_fields if name != "pat
 
 def _options(name: str, options: str) -> dict[str, Any]:
     """Return ``key=value,key=value`` as settings; a value with ``+`` names several columns."""
-    values: dict[str, Any] = {}
+    settings: dict[str, Any] = {}
     for option in filter(None, options.split(",")):
-        key, equals, value = option.partition("=")
+        key, equals, text = option.partition("=")
         if not equals or key not in _OPTION_NAMES:
             raise ConfigError(
                 f"{name}: {key}: unknown setting of a task{did_you_mean(key, _OPTION_NAMES)}"
             )
-        values[key] = _option_value(key, value)
-    return values
+        settings[key] = _option_setting(key, text)
+    return settings
 
 
-def _option_value(key: str, value: str) -> Any:
-    if key in ("folds", "seed") and value.isdecimal():
-        return int(value)
+def _option_setting(key: str, text: str) -> Any:
+    """Return an option's text as what the setting holds: a number, a list, or the text."""
+    if key in ("folds", "seed") and text.isdecimal():
+        return int(text)
     if key == "range":
+        # What is no number is refused with the other settings, where the error names the key.
         with suppress(ValueError):
-            return [float(end) for end in value.split("+")]
-    return value.split("+") if key in ("text", "label") and "+" in value else value
+            return [float(end) for end in text.split("+")]
+    if key in ("text", "label") and "+" in text:
+        return text.split("+")
+    return text
 
 
-def _read_task_file(path: Path, own: str | None) -> list[TaskSettings]:
+def _read_task_file(path: Path, task_name: str | None) -> list[TaskSettings]:
     document = read_yaml(path)
-    several = document.get("tasks")
-    if several is None:
-        values = {"name": _stem_of(path), **document.get(), **({"name": own} if own else {})}
-        return [_from_values(replace(document, values=values), path.parent)]
-    if set(document.get()) != {"tasks"} or not isinstance(several, dict):
+    tasks = document.get("tasks")
+    if tasks is None:
+        settings = {"name": _stem_of(path), **document.get()}
+        if task_name:
+            settings["name"] = task_name
+        return [_from_document(replace(document, values=settings), path.parent)]
+    if set(document.get()) != {"tasks"} or not isinstance(tasks, dict):
         raise ConfigError(f"{path}: tasks: must be the only key, with a mapping of names to tasks")
-    found = []
-    for name, values in several.items():
-        if not isinstance(values, dict):
+    all_settings = []
+    for name, settings in tasks.items():
+        if not isinstance(settings, dict):
             raise document.error(("tasks", name), "must be a mapping with path, text and label")
+        # The lines of this task's keys, so that errors of its settings name theirs.
         lines = {
             key[2:]: line for key, line in document.lines.items() if key[:2] == ("tasks", name)
         }
-        found.append(
-            _from_values(Document({"name": name, **values}, str(path), lines), path.parent)
-        )
-    return found
+        of_task = Document({"name": name, **settings}, str(path), lines)
+        all_settings.append(_from_document(of_task, path.parent))
+    return all_settings
 
 
 def _stem_of(path: Path) -> str:
     """Return the name of a task file without its end, or what of it may name files."""
-    is_short = len(path.stem) <= _MAX_CHARACTERS
-    return path.stem if is_short and is_safe_name(path.stem) else name_of_file(path.stem)
+    if len(path.stem) <= _MAX_CHARACTERS and is_safe_name(path.stem):
+        return path.stem
+    return name_of_file(path.stem)
 
 
-def _from_values(document: Document, folder: Path) -> TaskSettings:
-    """Return the settings of a file's values; paths are relative to the file's folder."""
-    given = document.get("path", default=document.get("files"))
-    if given is None:
+def _from_document(document: Document, folder: Path) -> TaskSettings:
+    """Return the settings that a document holds; paths are relative to the folder of its file."""
+    paths = document.get("path", default=document.get("files"))
+    if paths is None:
         raise document.error(("path",), "must name a table; given nothing")
-    paths = (
-        {part: _located(path, folder) for part, path in given.items()}
-        if isinstance(given, dict)
-        else given
-    )
-    values = {key: value for key, value in document.get().items() if key != "files"}
-    values["path"] = paths if isinstance(paths, dict) else _located(str(paths), folder)
-    return validate(TaskSettings, replace(document, values=values))
+    if isinstance(paths, dict):
+        paths = {part: _located(path, folder) for part, path in paths.items()}
+    else:
+        paths = _located(str(paths), folder)
+    settings = {key: setting for key, setting in document.get().items() if key != "files"}
+    settings["path"] = paths
+    return validate(TaskSettings, replace(document, values=settings))
 
 
 def _located(path: Any, folder: Path) -> Any:
-    return path if not isinstance(path, str) or is_remote(path) else str(folder / expanded(path))
+    """Return a path of a folder's file as one of this process; what is no path is left to the check of settings."""
+    if not isinstance(path, str) or is_remote(path):
+        return path
+    return str(folder / expanded(path))
