@@ -34,7 +34,7 @@ from raysent.evaluation.task_files.settings import TaskSettings, how_to
 from raysent.evaluation.task_files.several_labels import check_one_label
 
 NUM_LEVELS = 5
-MAX_LABELS = 100
+_MAX_LABELS = 100
 # Of the rows: the part of one class from which on accuracy says little.
 _NEARLY_ALL = 0.9
 
@@ -52,7 +52,7 @@ class Columns:
         group: Column of the group.
         is_multilabel: Whether a row may have several labels.
         notes: What was guessed.
-        found: The settings whose column was found by its name, and may be left out.
+        found_by_name: The settings whose column was found by its name, and may be left out.
     """
 
     texts: tuple[str, ...]
@@ -63,13 +63,13 @@ class Columns:
     group: str | None
     is_multilabel: bool
     notes: tuple[str, ...]
-    found: frozenset[str] = frozenset()
+    found_by_name: frozenset[str] = frozenset()
 
     def switch(self, key: str) -> str:
         """Return what leaves out the column of a setting that was found by its name; empty if the user named it."""
-        if key not in self.found:
+        if key not in self.found_by_name:
             return ""
-        column = self.split if key == "split" else self.group
+        column = {"split": self.split, "group": self.group}[key]
         return f"; the column '{column}' was found by its name, and {key}=no leaves it out"
 
 
@@ -79,49 +79,41 @@ def find_columns(settings: TaskSettings, table: Table) -> Columns:
     Raises:
         DataError: If a column is missing, or the first line of the table looks like a row.
     """
-    named = (
-        settings.text,
-        settings.text_a,
-        settings.label,
-        settings.score,
-        settings.group or None,
-        settings.header or None,
-    )
-    others = (settings.split, settings.folds)
-    if all(name is None for name in named) and not any(isinstance(name, str) for name in others):
+    if not _names_columns(settings):
         _check_header(table, "add :header=no if it is one, or :header=yes")
     guess = _Guess(table)
-    label, labels = (
-        (None, tuple(settings.label)) if isinstance(settings.label, list) else (settings.label, ())
-    )
+    label: str | None = None
+    labels: tuple[str, ...] = ()
+    if isinstance(settings.label, list):
+        labels = tuple(settings.label)
+    else:
+        label = settings.label
     for name in labels:
         table.column(name, key="label")
     score = settings.score
     texts = _text_columns(settings, guess)
     if label is None and not labels and score is None:
-        score = guess.find("score", SCORES) if len(texts) == 2 else None
-        label = None if score is not None else guess.label(texts)
+        if len(texts) == 2:
+            score = guess.find("score", SCORES)
+        if score is None:
+            label = guess.label(texts)
     if score is not None and len(texts) == 1:
         raise DataError(
             f"{table.source}: score: must be of pairs of texts; given one text a row; name its class with label"
         )
-    values = [] if label is None else table.column(label, key="label")
-    is_multilabel = (
-        bool(labels) or bool(settings.separator) or any(isinstance(value, list) for value in values)
-    )
-    if label is not None and not is_multilabel and settings.separator is None:
-        check_one_label(settings, table, label, values)
+    is_multilabel = bool(labels) or bool(settings.separator)
+    if label is not None:
+        cells = table.column(label, key="label")
+        is_multilabel = is_multilabel or any(isinstance(cell, list) for cell in cells)
+        if not is_multilabel and settings.separator is None:
+            check_one_label(settings, table, label, cells)
     used = (*texts, label, *labels, score)
-    split = settings.split if isinstance(settings.split, str) else None
-    if settings.split is None and settings.folds is None and not table.parts:
-        split = guess.find("split", SPLITS, used)
-    group = settings.group or None
-    if settings.group is None:
-        group = guess.find("group", GROUPS, used)
-    columns_of = {"split": split, "group": group}
-    named_ones = {"split": settings.split, "group": settings.group}
-    found = {
-        key for key, column in columns_of.items() if column is not None and named_ones[key] is None
+    split, group = _division_columns(settings, table, guess, used)
+    named_by_user = {"split": settings.split, "group": settings.group}
+    by_name = {
+        key
+        for key, column in (("split", split), ("group", group))
+        if column is not None and named_by_user[key] is None
     }
     return Columns(
         texts,
@@ -132,8 +124,33 @@ def find_columns(settings: TaskSettings, table: Table) -> Columns:
         group,
         is_multilabel,
         tuple(guess.notes),
-        frozenset(found),
+        frozenset(by_name),
     )
+
+
+def _division_columns(
+    settings: TaskSettings, table: Table, guess: _Guess, used: Sequence[str | None]
+) -> tuple[str | None, str | None]:
+    """Return the columns of the split and of the group; None where there is none, or it is left out."""
+    split = None
+    if isinstance(settings.split, str):
+        split = settings.split
+    elif settings.split is None and settings.folds is None and not table.parts:
+        split = guess.find("split", SPLITS, used)
+    group = settings.group or None
+    if settings.group is None:
+        group = guess.find("group", GROUPS, used)
+    return split, group
+
+
+def _names_columns(settings: TaskSettings) -> bool:
+    """Return whether a user has named a column, or said that there is a header, and so has seen the table's."""
+    if settings.header or settings.group:
+        return True
+    if isinstance(settings.split, str) or isinstance(settings.folds, str):
+        return True
+    columns = (settings.text, settings.text_a, settings.label, settings.score)
+    return any(column is not None for column in columns)
 
 
 def text_columns(table: Table, num_columns: int) -> tuple[str, ...]:
@@ -148,19 +165,18 @@ def text_columns(table: Table, num_columns: int) -> tuple[str, ...]:
     """
     _check_header(table, "it is one with header=False; else name the column of the text")
     guess = _Guess(table)
-    # Two columns are a pair where no name says what one of them is.
-    is_all = num_columns == len(table.columns) and (
-        num_columns == 1 or not USUAL & set(guess.by_plain)
-    )
-    found = (
-        tuple(table.columns) if is_all else guess.texts(takes_pairs=num_columns == 2, key="column")
-    )
-    if len(found) != num_columns:
+    if num_columns == len(table.columns):
+        # Two columns are a pair where no name says what one of them is.
+        names_another_kind = USUAL & set(guess.by_plain)
+        if num_columns == 1 or not names_another_kind:
+            return tuple(table.columns)
+    columns = guess.texts(takes_pairs=num_columns == 2, key="column")
+    if len(columns) != num_columns:
         names = listed(table.columns)
         raise DataError(
             f"{table.source}: column: must name the two columns of the texts of pairs; it has {names}"
         )
-    return found
+    return columns
 
 
 def _check_header(table: Table, otherwise: str) -> None:
@@ -168,18 +184,22 @@ def _check_header(table: Table, otherwise: str) -> None:
     if not table.has_header or USUAL & {plain_name(name) for name in table.columns}:
         return
     # A label that other rows have too says it as well as a sentence does.
-    repeated = (name for name, values in table.columns.items() if name in values)
-    odd = next(repeated, None) or data_among(list(table.columns))
-    if odd is not None:
-        looks = f"given '{shown(odd)}', which looks like a row; {otherwise}"
-        raise DataError(f"{table.source}: the first line must name the columns; {looks}")
+    repeated = (name for name, cells in table.columns.items() if name in cells)
+    odd_name = next(repeated, None) or data_among(list(table.columns))
+    if odd_name is not None:
+        raise DataError(
+            f"{table.source}: the first line must name the columns; given '{shown(odd_name)}', which looks like a row; "
+            f"{otherwise}"
+        )
 
 
 def _text_columns(settings: TaskSettings, guess: _Guess) -> tuple[str, ...]:
     if settings.text_a is not None and settings.text_b is not None:
         return settings.text_a, settings.text_b
+    if isinstance(settings.text, str):
+        return (settings.text,)
     if settings.text is not None:
-        return (settings.text,) if isinstance(settings.text, str) else tuple(settings.text)
+        return tuple(settings.text)
     return guess.texts()
 
 
@@ -189,25 +209,30 @@ class _Guess:
     def __init__(self, table: Table) -> None:
         self.table = table
         self.notes: list[str] = []
+        # Of columns whose plain names are the same, the first counts.
         self.by_plain = {plain_name(name): name for name in reversed(list(table.columns))}
 
     def find(self, key: str, names: Sequence[str], used: Sequence[str | None] = ()) -> str | None:
         """Return the first column of these names that is not used for something else, or None."""
-        found = next(
-            (one for name in names if (one := self.by_plain.get(name)) not in (None, *used)), None
-        )
-        if found is not None:
-            switch = f"; {key}=no leaves it out" if key in ("split", "group") else ""
-            self.notes.append(f"{key} = '{shown(found)}' (found by name{switch})")
-        return found
+        for name in names:
+            column = self.by_plain.get(name)
+            if column is None or column in used:
+                continue
+            switch = ""
+            if key in ("split", "group"):
+                switch = f"; {key}=no leaves it out"
+            self.notes.append(f"{key} = '{shown(column)}' (found by name{switch})")
+            return column
+        return None
 
     def texts(self, *, takes_pairs: bool = True, key: str = "text") -> tuple[str, ...]:
         """Return the column of the text, or the two of pairs; an error says that the setting `key` must name it."""
-        for first, second in PAIRS if takes_pairs else ():
-            if first in self.by_plain and second in self.by_plain:
-                found = self.by_plain[first], self.by_plain[second]
-                self.notes.append(f"text = '{found[0]}' and '{found[1]}' (found by name)")
-                return found
+        if takes_pairs:
+            for first, second in PAIRS:
+                if first in self.by_plain and second in self.by_plain:
+                    pair = (self.by_plain[first], self.by_plain[second])
+                    self.notes.append(f"text = '{pair[0]}' and '{pair[1]}' (found by name)")
+                    return pair
         name = self.find("text", TEXT_COLUMNS) or self._longest()
         if name is None:
             raise DataError(
@@ -219,9 +244,9 @@ class _Guess:
     def label(self, texts: Sequence[str]) -> str:
         """Return the column of the label."""
         name = self.find("label", LABELS)
-        others = [column for column in self.table.columns if column not in texts]
-        if name is None and len(others) == 1:
-            name = others[0]
+        not_texts = [column for column in self.table.columns if column not in texts]
+        if name is None and len(not_texts) == 1:
+            name = not_texts[0]
             self.notes.append(f"label = '{name}' (the only other column)")
         if name is None:
             raise DataError(
@@ -231,38 +256,46 @@ class _Guess:
         return name
 
     def _longest(self) -> str | None:
-        if len(self.table.columns) != 2 or not len(self.table):
+        """Return the column of the longer texts of a table of two columns; None where it holds other things."""
+        columns = self.table.columns
+        if len(columns) != 2 or not len(self.table):
             return None
-        likely = {
-            name: values
-            for name, values in self.table.columns.items()
-            if plain_name(name) not in NO_TEXT
-        }
-        lengths = {
-            name: np.mean([len(str(value)) for value in values]) for name, values in likely.items()
-        }
-        name = max(lengths, key=lambda column: lengths[column], default=None)
-        if name is None or not all(isinstance(value, str) for value in likely[name]):
+        lengths = {}
+        for name, cells in columns.items():
+            if plain_name(name) not in NO_TEXT:
+                lengths[name] = np.mean([len(str(cell)) for cell in cells])
+        longest = max(lengths, key=lambda name: lengths[name], default=None)
+        if longest is None or not all(isinstance(cell, str) for cell in columns[longest]):
             return None
-        self.notes.append(
-            f"text = '{name}' (the {'longer of two columns' if len(likely) > 1 else 'other column'})"
-        )
-        return name
+        reason = "other column"
+        if len(lengths) > 1:
+            reason = "longer of two columns"
+        self.notes.append(f"text = '{longest}' (the {reason})")
+        return longest
 
 
 def labels_of(settings: TaskSettings, table: Table, columns: Columns) -> list[str]:
     """Return the names of several labels, most frequent first."""
     if columns.labels:
         return list(columns.labels)
-    counts = Counter(label for labels in _label_sets(settings, table, columns) for label in labels)
+    counts = _label_counts(_label_sets(settings, table, columns))
     if not counts:
         raise DataError(f"{table.source}: label '{columns.label}': must hold labels; given none")
-    if len(counts) > MAX_LABELS:
+    if len(counts) > _MAX_LABELS:
         raise DataError(
-            f"{table.source}: label '{columns.label}': must have at most {MAX_LABELS} labels; given {len(counts)}; "
+            f"{table.source}: label '{columns.label}': must have at most {_MAX_LABELS} labels; given {len(counts)}; "
             "keep the frequent ones"
         )
-    return [label for label, _ in sorted(counts.items(), key=lambda item: (-item[1], item[0]))]
+    return _by_frequency(counts)
+
+
+def _label_counts(sets: Sequence[set[str]]) -> Counter[str]:
+    return Counter(label for labels in sets for label in labels)
+
+
+def _by_frequency(counts: Counter[str]) -> list[str]:
+    """Return labels, the most frequent first, those that are equally frequent by their names."""
+    return sorted(counts, key=lambda label: (-counts[label], label))
 
 
 def _label_sets(settings: TaskSettings, table: Table, columns: Columns) -> list[set[str]]:
@@ -270,22 +303,24 @@ def _label_sets(settings: TaskSettings, table: Table, columns: Columns) -> list[
     sets = _written_sets(settings, table, columns)
     if not settings.join_labels:
         return sets
-    names = joined_names(Counter(label for labels in sets for label in labels))
+    names = joined_names(_label_counts(sets))
     return [{names[label] for label in labels} for labels in sets]
 
 
 def _written_sets(settings: TaskSettings, table: Table, columns: Columns) -> list[set[str]]:
+    """Return the labels of each row, by the names that they have in the table."""
     assert columns.label is not None
     names = table.class_names.get(columns.label)
     sets = []
-    for row, value in enumerate(table.column(columns.label, key="label")):
-        is_text = isinstance(value, str) and bool(settings.separator)
-        labels = (
-            value.split(settings.separator or None) if is_text else [] if value is None else value
-        )
+    for row, cell in enumerate(table.column(columns.label, key="label")):
+        labels = cell
+        if cell is None:
+            labels = []
+        elif isinstance(cell, str) and settings.separator:
+            labels = cell.split(settings.separator)
         if not isinstance(labels, list):
             raise DataError(
-                f"{table.where(row)}: label must be a list, as in other rows; given {type(value).__name__}"
+                f"{table.where(row)}: label must be a list, as in other rows; given {type(cell).__name__}"
             )
         sets.append({label for label in as_labels(labels, names) if label is not None})
     return sets
@@ -296,44 +331,42 @@ def strata_of(
 ) -> np.ndarray:
     """Return what test rows are drawn evenly of, int64 [rows]: the classes; of several labels, a row's rarest one.
 
-    So all labels of a table have the same test rows.
+    All labels of a table have the same test rows by that.
     """
     if not columns.is_multilabel:
         return labels
     if columns.labels:
-        has = {name: _yes_no(settings, table, columns, name) for name in columns.labels}
-        sets = [{name for name in has if has[name][row] == "yes"} for row in range(len(labels))]
+        answers = {name: _answers(table, name) for name in columns.labels}
+        sets = []
+        for row in range(len(labels)):
+            sets.append({name for name in columns.labels if answers[name][row] == "yes"})
     else:
         sets = _label_sets(settings, table, columns)
-    counts = Counter(label for found in sets for label in found)
-    places = {
-        label: place
-        for place, (label, _) in enumerate(
-            sorted(counts.items(), key=lambda one: (-one[1], one[0]))
-        )
-    }
-    return np.array(
-        [max((1 + places[label] for label in found), default=0) for found in sets], dtype=np.int64
-    )
+    # 0 stands for rows without a label, and the rarest label has the highest number.
+    by_frequency = _by_frequency(_label_counts(sets))
+    numbers = {label: number for number, label in enumerate(by_frequency, start=1)}
+    rarest = [max((numbers[label] for label in row_labels), default=0) for row_labels in sets]
+    return np.array(rarest, dtype=np.int64)
 
 
-_YES, _NO = {"1", "yes"}, {"0", "no"}
+_YES = {"1", "yes"}
+_NO = {"0", "no"}
 
 
-def _yes_no(settings: TaskSettings, table: Table, columns: Columns, only: str) -> list[str | None]:
-    if not columns.labels:
-        return [
-            "yes" if only in labels else "no" for labels in _label_sets(settings, table, columns)
-        ]
+def _answers(table: Table, column: str) -> list[str | None]:
+    """Return ``yes``, ``no`` or None, where it is missing, of each row's cell in one of several columns of labels."""
     answers: list[str | None] = []
-    for row, label in enumerate(as_labels(table.column(only, key="label"))):
-        answer = None if label is None else as_label(label)
-        if answer is not None and answer not in _YES | _NO:
+    for row, label in enumerate(as_labels(table.column(column, key="label"))):
+        if label is None:
+            answers.append(None)
+        elif as_label(label) in _YES:
+            answers.append("yes")
+        elif as_label(label) in _NO:
+            answers.append("no")
+        else:
             raise DataError(
-                f"{table.where(row)}: label '{only}' must be 0 or 1, one of several columns; given '{shown(label)}'"
+                f"{table.where(row)}: label '{column}' must be 0 or 1, one of several columns; given '{shown(label)}'"
             )
-        is_missing = answer is None
-        answers.append(None if is_missing else "yes" if answer in _YES else "no")
     return answers
 
 
@@ -345,21 +378,21 @@ def labelled_rows(table: Table, columns: Columns) -> tuple[Table, list[str]]:
     """
     if columns.label is None or columns.is_multilabel:
         return table, []
-    labels = as_labels(
-        table.column(columns.label, key="label"), table.class_names.get(columns.label)
-    )
-    kept = np.array([row for row, label in enumerate(labels) if label is not None], dtype=np.int64)
-    if len(kept) == len(labels):
+    class_names = table.class_names.get(columns.label)
+    labels = as_labels(table.column(columns.label, key="label"), class_names)
+    labelled = [row for row, label in enumerate(labels) if label is not None]
+    if len(labelled) == len(labels):
         return table, []
-    if not len(kept):
+    if not labelled:
         raise DataError(
             f"{table.source}: label '{columns.label}': must hold labels; all {len(labels)} are missing"
         )
-    return table.take(kept), [f"{len(labels) - len(kept):,} rows without a label left out"]
+    warning = f"{len(labels) - len(labelled):,} rows without a label left out"
+    return table.take(np.array(labelled, dtype=np.int64)), [warning]
 
 
 @dataclass(frozen=True)
-class RowTargets:
+class _RowTargets:
     """What a task's rows are to be predicted as.
 
     Attributes:
@@ -383,14 +416,14 @@ class RowTargets:
 
 def read_targets(
     settings: TaskSettings, table: Table, columns: Columns, *, only: str = ""
-) -> RowTargets:
+) -> _RowTargets:
     """Return what the rows are to be predicted as.
 
     Args:
         settings: The task's settings.
         table: The table.
         columns: Its columns.
-        only: Of several labels a row, the one to ask for.
+        only: The label that is asked for, where rows have several.
 
     Raises:
         DataError: If a value is missing, or the values cannot be classes or scores.
@@ -398,15 +431,11 @@ def read_targets(
     if columns.score is not None:
         return _read_ratings(settings, table, columns.score)
     if columns.is_multilabel:
-        labels = _without_missing(table, _yes_no(settings, table, columns, only), only)
-        numbers = np.array([label == "yes" for label in labels], dtype=np.int64)
-        notes = (f"2 classes of '{only}'",)
-        warnings = tuple(_warnings_of_sets(settings, table, columns, only))
-        return RowTargets(("no", "yes"), numbers, notes=notes, warnings=warnings)
+        return _read_answers(settings, table, columns, only)
     assert columns.label is not None
-    values = table.column(columns.label, key="label")
+    cells = table.column(columns.label, key="label")
     class_names = table.class_names.get(columns.label)
-    labels = _without_missing(table, as_labels(values, class_names), columns.label)
+    labels = _without_missing(table, as_labels(cells, class_names), columns.label)
     counts = Counter(labels)
     warnings = tuple(missing_warnings(counts))
     if settings.join_labels:
@@ -417,20 +446,40 @@ def read_targets(
     names = _class_names(labels, class_names)
     _check_names(table, columns.label, names, len(labels))
     warnings += tuple(_imbalance_warnings(settings, labels))
-    places = {name: place for place, name in enumerate(names)}
+    class_of_name = {name: class_index for class_index, name in enumerate(names)}
     kind: LabelKind = "text"
     if class_names is None:
-        kind = kind_of_labels(values, names, is_typed=table.is_typed)
-    return RowTargets(
+        kind = kind_of_labels(cells, names, is_typed=table.is_typed)
+    return _RowTargets(
         names,
-        np.array([places[label] for label in labels], dtype=np.int64),
+        np.array([class_of_name[label] for label in labels], dtype=np.int64),
         kind=kind,
         notes=(f"{len(names)} classes of '{columns.label}'",),
         warnings=warnings,
     )
 
 
+def _read_answers(settings: TaskSettings, table: Table, columns: Columns, only: str) -> _RowTargets:
+    """Return whether each row has one of several labels, as the classes ``no`` and ``yes``."""
+    if columns.labels:
+        answers = _without_missing(table, _answers(table, only), only)
+        has_label = [answer == "yes" for answer in answers]
+    else:
+        has_label = [only in labels for labels in _label_sets(settings, table, columns)]
+    return _RowTargets(
+        ("no", "yes"),
+        np.array(has_label, dtype=np.int64),
+        notes=(f"2 classes of '{only}'",),
+        warnings=tuple(_warnings_of_sets(settings, table, columns, only)),
+    )
+
+
 def _without_missing(table: Table, labels: Sequence[str | None], key: str) -> list[str]:
+    """Return labels of which none may be missing.
+
+    Raises:
+        DataError: If one is.
+    """
     missing = [row for row, label in enumerate(labels) if label is None]
     if missing:
         raise DataError(
@@ -455,10 +504,10 @@ def _check_names(table: Table, key: str, names: Sequence[str], num_rows: int) ->
 def _warnings_of_sets(
     settings: TaskSettings, table: Table, columns: Columns, only: str
 ) -> list[str]:
-    """Return warnings of a label of several a row that a person takes for another one of them."""
+    """Return warnings of labels that a person takes for the one that is asked for, where rows have several."""
     if columns.labels or settings.join_labels:
         return []
-    counts = Counter(label for labels in _label_sets(settings, table, columns) for label in labels)
+    counts = _label_counts(_label_sets(settings, table, columns))
     alike = Counter({name: counts[name] for name in counts if as_label(name) == as_label(only)})
     return alike_warnings(alike, _joining(settings))
 
@@ -479,33 +528,48 @@ def _joining(settings: TaskSettings) -> str:
     return f"{how_to(settings, 'join_labels', True)} makes them one"
 
 
-def _class_names(labels: Sequence[str], known: Sequence[str] | None) -> tuple[str, ...]:
+def _class_names(labels: Sequence[str], table_names: Sequence[str] | None) -> tuple[str, ...]:
+    """Return the names of the classes that rows have, in the table's own order, by number, or by letter."""
     present = set(labels)
-    if known is not None:
-        return tuple(name for name in known if name in present)
+    if table_names is not None:
+        return tuple(name for name in table_names if name in present)
     if all(is_number(name) for name in present):
+        # Sorted by text first, so that 1 and 1.0 have an order.
         return tuple(sorted(sorted(present), key=float))
     return tuple(sorted(present))
 
 
-def _read_ratings(settings: TaskSettings, table: Table, name: str) -> RowTargets:
-    """Return rating levels, the nearest level of each row, the scores on the scale of the levels, and their own."""
-    given = table.column(name, key="score")
-    found = np.empty(len(given))
-    for row, value in enumerate(given):
+def _numbers(table: Table, name: str) -> np.ndarray:
+    """Return the scores of a column, float64 [rows].
+
+    Raises:
+        DataError: If one is no finite number.
+    """
+    cells = table.column(name, key="score")
+    scores = np.empty(len(cells))
+    for row, cell in enumerate(cells):
         try:
-            found[row] = float(value)
+            scores[row] = float(cell)
         except (TypeError, ValueError):
-            shown = "nothing" if value in (None, "") else repr(value)[:40]
+            cell_text = repr(cell)[:40]
+            if cell in (None, ""):
+                cell_text = "nothing"
             raise DataError(
-                f"{table.where(row)}: score '{name}' must be a number; given {shown}"
+                f"{table.where(row)}: score '{name}' must be a number; given {cell_text}"
             ) from None
-    broken = np.flatnonzero(~np.isfinite(found))
-    if len(broken):
+    infinite = np.flatnonzero(~np.isfinite(scores))
+    if len(infinite):
         raise DataError(
-            f"{table.where(int(broken[0]))}: score '{name}' must be finite; {len(broken)} rows are not"
+            f"{table.where(int(infinite[0]))}: score '{name}' must be finite; {len(infinite)} rows are not"
         )
-    low, high = float(found.min()), float(found.max())
+    return scores
+
+
+def _read_ratings(settings: TaskSettings, table: Table, name: str) -> _RowTargets:
+    """Return rating levels, the nearest level of each row, the scores on the scale of the levels, and their own."""
+    scores = _numbers(table, name)
+    low = float(scores.min())
+    high = float(scores.max())
     if low == high:
         raise DataError(
             f"{table.source}: score '{name}': must differ between rows; all are {low:g}"
@@ -517,11 +581,14 @@ def _read_ratings(settings: TaskSettings, table: Table, name: str) -> RowTargets
                 f"given {low:g} to {high:g}"
             )
         low, high = settings.range
+    note = f"scores from {low:g} to {high:g}"
+    scale = None
     # Ratings of up to five are used as they are, as in SentEval; others are mapped to the levels.
     is_rating = low >= 0 and NUM_LEVELS - 2 < high <= NUM_LEVELS
-    note = f"scores from {low:g} to {high:g}" + ("" if is_rating else ", mapped to 1 to 5")
-    scores = found if is_rating else 1 + (NUM_LEVELS - 1) * (found - low) / (high - low)
+    if not is_rating:
+        scores = 1 + (NUM_LEVELS - 1) * (scores - low) / (high - low)
+        scale = (low, high)
+        note += ", mapped to 1 to 5"
     levels = np.clip(np.rint(scores), 1, NUM_LEVELS).astype(np.int64) - 1
     names = tuple(str(level) for level in range(1, NUM_LEVELS + 1))
-    scale = None if is_rating else (low, high)
-    return RowTargets(names, levels, scores, scale, notes=(note,))
+    return _RowTargets(names, levels, scores, scale, notes=(note,))

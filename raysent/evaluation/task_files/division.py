@@ -17,7 +17,7 @@ from raysent.evaluation.task_files.settings import Fractions, TaskSettings
 from raysent.evaluation.units import by_first_row, num_units, units_of, unless_each_row
 
 # What a value of a split column, a file's key or a `datasets` split is called -> the split.
-SPLIT_NAMES = {
+_SPLIT_NAMES = {
     **dict.fromkeys(("train", "training"), "train"),
     **dict.fromkeys(("validation", "valid", "val", "dev", "development", "trial"), "validation"),
     **dict.fromkeys(("test", "testing", "eval", "evaluation"), "test"),
@@ -58,36 +58,49 @@ def divide(
     Raises:
         DataError: If there are too few rows or groups.
     """
-    numbers = None if groups is None else group_numbers(groups)
-    parts = _given_parts(table, columns)
+    numbers: np.ndarray | None = None
+    if groups is not None:
+        numbers = _group_numbers(groups)
+    parts = _named_parts(table, columns)
     units = _units(settings, texts, numbers, parts)
-    note, is_by_row = "", False
-    if parts is None or set(parts) == {"train"}:
-        fractions = settings.split if isinstance(settings.split, Fractions) else None
-        if fractions is None and is_scored:
-            fractions = Fractions(seed=settings.seed)
-        drawn_units, whole = units, None if groups is None else "groups"
+    is_drawn = parts is None or set(parts) == {"train"}
+    note = ""
+    is_by_row = False
+    if is_drawn:
+        draw = _Draw(table, settings, texts, strata, units, None, columns.switch("group"))
         if isinstance(settings.folds, str):
-            drawn_units, whole = (
-                _units(settings, texts, _named_folds(settings.folds, table)),
-                "folds",
-            )
-        draw = _Draw(table, settings, texts, strata, drawn_units, whole, columns.switch("group"))
-        parts = _drawn_parts(draw, fractions)
-        note = ", drawn" + ("" if whole is None else f" in whole {whole}")
-        is_by_row = whole is None and not is_scored
+            folds = _named_folds(settings.folds, table)
+            draw = replace(draw, units=_units(settings, texts, folds), wholes="folds")
+        elif groups is not None:
+            draw = replace(draw, wholes="groups")
+        parts = _drawn_parts(draw, _fractions(settings, is_scored=is_scored))
+        note = ", drawn"
+        if draw.wholes is not None:
+            note += f" in whole {draw.wholes}"
+        is_by_row = draw.wholes is None and not is_scored
+    assert parts is not None
     rows = _Rows(table, settings, texts, labels, units, numbers)
     division = _by_parts(rows, parts, is_scored=is_scored, note=note)
-    division = replace(division, units=unless_each_row(units), has_drawn_test=bool(note))
-    if not (is_by_row and len(division.validation)):
+    division = replace(division, units=unless_each_row(units), has_drawn_test=is_drawn)
+    if not is_by_row or not len(division.validation):
         return division
-    trained = np.concatenate([division.train, division.validation]).tolist()
+    # Only where no row that trains is a copy of one that validates, a probe may be fitted to both.
+    fitted_rows = np.concatenate([division.train, division.validation]).tolist()
     copies = units_of(
-        [[column[row] for row in trained] for column in texts],
+        [[column[row] for row in fitted_rows] for column in texts],
         finds_near_copies=False,
         is_ordered=settings.ordered,
     )
-    return replace(division, has_drawn_validation=len(np.unique(copies)) == len(trained))
+    return replace(division, has_drawn_validation=len(np.unique(copies)) == len(fitted_rows))
+
+
+def _fractions(settings: TaskSettings, *, is_scored: bool) -> Fractions | None:
+    """Return the fractions that are drawn; None where a part that is the same for every table tests."""
+    if isinstance(settings.split, Fractions):
+        return settings.split
+    if is_scored:
+        return Fractions(seed=settings.seed)
+    return None
 
 
 def _units(
@@ -96,18 +109,21 @@ def _units(
     groups: np.ndarray | None,
     parts: Mapping[str, np.ndarray] | None = None,
 ) -> np.ndarray:
-    """Return which rows belong together, int64 [rows]; of given parts only those that are divided further."""
-    rows = np.arange(len(texts[0]))
+    """Return which rows belong together, int64 [rows]; of parts that are given, only in what is divided further."""
+    num_rows = len(texts[0])
+    rows = np.arange(num_rows)
     if parts is not None and set(parts) != {"train"}:
         rows = np.concatenate([parts.get(part, NO_ROWS) for part in ("train", "validation")])
-    found = units_of(
+    if groups is not None:
+        groups = groups[rows]
+    # Every other row is a unit of its own, with a number that none of these has.
+    units = len(rows) + np.arange(num_rows)
+    units[rows] = units_of(
         [[column[row] for row in rows.tolist()] for column in texts],
-        None if groups is None else groups[rows],
+        groups,
         finds_near_copies=settings.copies,
         is_ordered=settings.ordered,
     )
-    units = len(rows) + np.arange(len(texts[0]))
-    units[rows] = found
     return by_first_row(units)
 
 
@@ -116,7 +132,7 @@ def tested_alone(settings: TaskSettings, table: Table, columns: Columns) -> Divi
 
     Pairs of a part for training, or of fractions that were asked for, are not tested.
     """
-    parts = _given_parts(table, columns)
+    parts = _named_parts(table, columns)
     if isinstance(settings.split, Fractions) or (parts is not None and "train" in parts):
         return None
     if parts is None:
@@ -130,7 +146,7 @@ def tested_alone(settings: TaskSettings, table: Table, columns: Columns) -> Divi
 
 def has_train_rows(table: Table, columns: Columns) -> bool:
     """Return whether a table has rows to train on: parts that are given may be test rows alone."""
-    parts = _given_parts(table, columns)
+    parts = _named_parts(table, columns)
     return parts is None or "train" in parts
 
 
@@ -143,111 +159,131 @@ def known_splits(table: Table) -> tuple[Table, list[str]]:
     unknown = [split for split in table.parts if split_name(split) is None]
     if not unknown:
         return table, []
-    kept = {split: rows for split, rows in table.parts.items() if split not in unknown}
-    if not kept:
+    parts = {split: rows for split, rows in table.parts.items() if split not in unknown}
+    if not parts:
         raise DataError(
             f"{table.source}: splits must be train, validation or test; given {listed(unknown)}"
         )
-    places = np.concatenate(list(kept.values()))
-    num_left_out = len(table) - len(places)
+    rows = np.concatenate(list(parts.values()))
+    num_left_out = len(table) - len(rows)
     line = f"{num_left_out:,} rows of {listed(unknown)} left out; splits are train, validation and test"
-    return replace(table, parts=kept).take(places), [line]
+    return replace(table, parts=parts).take(rows), [line]
 
 
-def group_numbers(groups: Sequence[str | None]) -> np.ndarray:
+def _group_numbers(groups: Sequence[str | None]) -> np.ndarray:
     """Return the number of each row's group, int64 [rows]; a row without a group is one."""
-    keys = [
-        ("row", str(row)) if group is None else ("group", as_label(group))
-        for row, group in enumerate(groups)
-    ]
-    places = {key: place for place, key in enumerate(dict.fromkeys(keys))}
-    return np.array([places[key] for key in keys], dtype=np.int64)
+    numbers: dict[tuple[str, str], int] = {}
+    row_numbers = []
+    for row, group in enumerate(groups):
+        # Marked, because a group may have the name of a row's number.
+        if group is None:
+            key = ("row", str(row))
+        else:
+            key = ("group", as_label(group))
+        row_numbers.append(numbers.setdefault(key, len(numbers)))
+    return np.array(row_numbers, dtype=np.int64)
 
 
 def split_name(value: object) -> str | None:
     """Return the part that a value of a split column, or a name of a part, stands for; None for another value."""
-    return SPLIT_NAMES.get(as_read(str(value)))
+    return _SPLIT_NAMES.get(as_read(str(value)))
 
 
-def _given_parts(table: Table, columns: Columns) -> dict[str, np.ndarray] | None:
+def _named_parts(table: Table, columns: Columns) -> dict[str, np.ndarray] | None:
+    """Return the rows of each part that the table's files, splits or column name; None where nothing names parts."""
+    parts = dict[str, np.ndarray]()
     if table.parts:
-        parts = dict[str, np.ndarray]()
-        for split, places in table.parts.items():
+        for split, rows in table.parts.items():
             name = split_name(split)
-            if name is None:  # left out, see `known_splits`
-                continue
-            parts[name] = np.concatenate([parts.get(name, NO_ROWS), places])
+            # Rows of other splits were left out by `known_splits`.
+            if name is not None:
+                parts[name] = np.concatenate([parts.get(name, NO_ROWS), rows])
         return parts
     if columns.split is None:
         return None
-    rows: dict[str, list[int]] = {"train": [], "validation": [], "test": []}
-    for row, value in enumerate(table.column(columns.split, key="split")):
-        part = split_name(value)
+    rows_of: dict[str, list[int]] = {"train": [], "validation": [], "test": []}
+    for row, cell in enumerate(table.column(columns.split, key="split")):
+        part = split_name(cell)
         if part is None:
             raise DataError(
                 f"{table.where(row)}: split '{columns.split}' must be train, validation or test; "
-                f"given '{shown(value)}'{columns.switch('split')}"
+                f"given '{shown(cell)}'{columns.switch('split')}"
             )
-        rows[part].append(row)
-    return {part: np.array(found, dtype=np.int64) for part, found in rows.items() if found}
+        rows_of[part].append(row)
+    for part, part_rows in rows_of.items():
+        if part_rows:
+            parts[part] = np.array(part_rows, dtype=np.int64)
+    return parts
 
 
 @dataclass(frozen=True)
 class _Draw:
-    """Rows to draw parts of: their texts, strata and units; what is drawn whole, and what does not, in words."""
+    """Rows to draw parts of.
+
+    Attributes:
+        table: Their table.
+        settings: The task's settings.
+        texts: Their texts, a list [rows] a column.
+        strata: What parts are drawn evenly of, int64 [rows].
+        units: Which rows are drawn together, int64 [rows].
+        wholes: What the user has named that is drawn whole, `groups` or `folds`; None for rows.
+        switch: In words, how a column of groups is left out that was found by its name.
+    """
 
     table: Table
     settings: TaskSettings
     texts: Sequence[list[str]]
     strata: np.ndarray
     units: np.ndarray
-    whole: str | None
+    wholes: str | None
     switch: str = ""
 
 
 def _drawn_parts(draw: _Draw, fractions: Fractions | None) -> dict[str, np.ndarray]:
-    """Draw rows for test, of which some must be left, and, by fractions, for validation."""
-    fractions_of = {"test": test_share(len(draw.strata)), "validation": 0.0}
+    """Draw rows for test, of which there must be some, and, by fractions, for validation; the others train."""
+    shares = {"test": test_share(len(draw.strata)), "validation": 0.0}
+    seed = 0
     if fractions is not None:
-        fractions_of = {"test": fractions.test, "validation": fractions.validation}
-    left = np.arange(len(draw.strata))
+        shares = {"test": fractions.test, "validation": fractions.validation}
+        seed = fractions.seed
+    undrawn = np.arange(len(draw.strata))
     parts = dict[str, np.ndarray]()
-    before = 0.0
-    for part, share in fractions_of.items():
+    drawn_share = 0.0
+    for part, share in shares.items():
         if share <= 0:
             continue
-        rows = left[
-            draw_rows(
-                [[column[row] for row in left] for column in draw.texts],
-                draw.strata[left],
-                draw.units[left],
-                share=min(1.0, share / (1 - before)),
-                seed=0 if fractions is None else fractions.seed,
-            )
-        ]
-        if not len(rows):
+        drawn = draw_rows(
+            [[column[row] for row in undrawn] for column in draw.texts],
+            draw.strata[undrawn],
+            draw.units[undrawn],
+            # A share of all rows is more of those that are not drawn yet.
+            share=min(1.0, share / (1 - drawn_share)),
+            seed=seed,
+        )
+        if not len(drawn):
             raise _indivisible(draw, part)
-        parts[part] = rows
-        before += share
-        left = np.setdiff1d(left, rows)
-    return {**parts, "train": left}
+        parts[part] = undrawn[drawn]
+        drawn_share += share
+        undrawn = np.setdiff1d(undrawn, parts[part])
+    return {**parts, "train": undrawn}
 
 
 def _indivisible(draw: _Draw, part: str) -> DataError:
-    whole = draw.whole or "rows"
-    given = f"given {len(draw.strata)} rows"
-    cure = f"name a split, or give more {whole}{draw.switch}"
-    num_others = num_units(draw.units, np.arange(len(draw.strata)))
-    if draw.whole is None and num_others < len(draw.strata):
-        given += f", of which {num_others} are no copies or near-copies of others"
-        cure = copies_cure(draw.settings)
+    """Return the error of rows of which a part cannot be drawn, with what may be done about it."""
+    wholes = draw.wholes or "rows"
+    num_rows = f"given {len(draw.strata)} rows"
+    cure = f"name a split, or give more {wholes}{draw.switch}"
+    num_distinct = num_units(draw.units, np.arange(len(draw.strata)))
+    if draw.wholes is None and num_distinct < len(draw.strata):
+        num_rows += f", of which {num_distinct} are no copies or near-copies of others"
+        cure = _copies_cure(draw.settings)
     return DataError(
-        f"{draw.table.source}: must have {whole} that can be divided into train and {part}, with rows of every class "
-        f"to train on; {given}; {cure}"
+        f"{draw.table.source}: must have {wholes} that can be divided into train and {part}, with rows of every class "
+        f"to train on; {num_rows}; {cure}"
     )
 
 
-def copies_cure(settings: TaskSettings) -> str:
+def _copies_cure(settings: TaskSettings) -> str:
     """Return what a user may do where copies and near-copies leave too little to divide, in words."""
     if settings.copies:
         return "copies=no lets near-copies, such as rows of one template, be divided"
@@ -276,27 +312,30 @@ def _by_parts(
     """Return a division by given or drawn splits; a missing validation split is made of train."""
     source = rows.table.source
     if "train" not in parts:
-        given = ", ".join(parts) or "none"
-        raise DataError(f"{source}: split: must have train rows; given {given}")
+        part_names = ", ".join(parts) or "none"
+        raise DataError(f"{source}: split: must have train rows; given {part_names}")
     train = parts["train"]
     test = parts.get("test", NO_ROWS)
     validation = parts.get("validation", NO_ROWS)
     warnings = []
     if not len(test):
-        test, validation = validation, NO_ROWS
+        test = validation
+        validation = NO_ROWS
         warnings.append(
             "no test rows; the validation rows are the test rows, and train alone chooses"
         )
     if is_scored and not len(validation):
-        inside = [[column[row] for row in train] for column in rows.texts]
+        # Probes of scores choose by validation rows alone; they are not cross-validated.
+        texts = [[column[row] for row in train] for column in rows.texts]
         drawn = draw_rows(
-            inside, rows.labels[train], rows.units[train], share=0.15, seed=rows.settings.seed
+            texts, rows.labels[train], rows.units[train], share=0.15, seed=rows.settings.seed
         )
         if not len(drawn):
             raise DataError(
                 f"{source}: score: must have validation rows, or more train rows to draw them of"
             )
-        validation, train = train[drawn], np.delete(train, drawn)
+        validation = train[drawn]
+        train = np.delete(train, drawn)
         note = ", validation drawn of train"
     sizes = (
         f"{len(train):,} train, {len(validation):,} validation and {len(test):,} test rows{note}"
@@ -312,8 +351,9 @@ def _folds(rows: _Rows, train: np.ndarray) -> np.ndarray:
     settings = rows.settings
     folds = np.zeros(len(rows.labels), dtype=np.int64)
     if isinstance(settings.folds, str):
-        named = _named_folds(settings.folds, rows.table)
-        folds[train] = np.unique(named[train], return_inverse=True)[1]
+        named_folds = _named_folds(settings.folds, rows.table)
+        # Numbered again, because the rows that test may have folds of their own.
+        folds[train] = np.unique(named_folds[train], return_inverse=True)[1]
         if folds.max() < 1:
             where = f"{rows.table.source}: folds '{settings.folds}'"
             raise DataError(
@@ -324,7 +364,7 @@ def _folds(rows: _Rows, train: np.ndarray) -> np.ndarray:
     if num_units(rows.units, train) < _LEAST_UNITS and not has_groups:
         raise DataError(
             f"{rows.table.source}: must have training rows that are no near-copies of each other, to cross-validate; "
-            f"given {len(train)} rows of one text; {copies_cure(settings)}"
+            f"given {len(train)} rows of one text; {_copies_cure(settings)}"
         )
     if settings.folds is None and settings.seed == 0 and not has_groups:
         return NO_ROWS
@@ -342,7 +382,8 @@ def _named_folds(column: str, table: Table) -> np.ndarray:
 
 
 def _grouped_folds(rows: _Rows, train: np.ndarray, num_folds: int) -> np.ndarray:
-    labels, units = rows.labels[train], rows.units[train]
+    labels = rows.labels[train]
+    units = rows.units[train]
     num_folds = min(num_folds, len(np.unique(units)), int(np.bincount(labels).max()))
     if num_folds < 2:
         raise DataError(
@@ -370,33 +411,35 @@ def division_warnings(
     is_scored: bool,
 ) -> list[str]:
     """Return warnings of rows that are in two splits, and of classes that are not tested."""
-    found = []
+    warnings = []
     if division.split == "train-test":
         counts = np.bincount(labels, minlength=len(names))
         rare = [name for name, count in zip(names, counts, strict=True) if count < NUM_FOLDS]
         if rare:
-            found.append(
+            warnings.append(
                 f"fewer than {NUM_FOLDS} rows of {', '.join(rare[:5])}: not every fold has one"
             )
     untested = np.setdiff1d(np.unique(labels), labels[division.test])
     if len(untested) and not is_scored:
-        shown = ", ".join(names[label] for label in untested[:5])
-        why = "" if groups is not None else _why_untested(settings, division, labels, untested)
-        found.append(f"no test row of {shown}: scores say nothing of it{why}")
-    rows = [tuple(map(words_of, row)) for row in zip(*texts, strict=True)]
-    trained = {rows[row] for row in (*division.train, *division.validation)}
-    num_shared = sum(rows[row] in trained for row in division.test)
+        untested_names = ", ".join(names[label] for label in untested[:5])
+        reason = ""
+        if groups is None:
+            reason = _why_untested(settings, division, labels, untested)
+        warnings.append(f"no test row of {untested_names}: scores say nothing of it{reason}")
+    words_of_rows = [tuple(map(words_of, row_texts)) for row_texts in zip(*texts, strict=True)]
+    fitted_words = {words_of_rows[row] for row in (*division.train, *division.validation)}
+    num_shared = sum(words_of_rows[row] in fitted_words for row in division.test)
     if num_shared:
-        found.append(
+        warnings.append(
             f"{num_shared} test rows have the text of a train or validation row; test scores are too high"
         )
     if groups is not None:
-        numbers = group_numbers(groups)
-        trained_groups = numbers[[*division.train, *division.validation]]
-        num_both = len(np.intersect1d(numbers[division.test], trained_groups))
+        numbers = _group_numbers(groups)
+        fitted_groups = numbers[[*division.train, *division.validation]]
+        num_both = len(np.intersect1d(numbers[division.test], fitted_groups))
         if num_both:
-            found.append(f"{num_both} groups are in test and in train or validation; see split")
-    return found
+            warnings.append(f"{num_both} groups are in test and in train or validation; see split")
+    return warnings
 
 
 def _why_untested(
