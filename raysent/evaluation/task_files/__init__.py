@@ -89,7 +89,8 @@ __all__ = [
 ]
 
 SIMILARITY_SUFFIX = "-similarity"
-LONG_TEXT = 100_000
+# Characters: of a longer text the warning says that encoders read its first words.
+_LONG_TEXT = 100_000
 # Of a label in the name of its task.
 _MAX_LABEL_BYTES = 150
 # Of a task's rows: where the largest class has more, its name alone has a high accuracy.
@@ -103,12 +104,14 @@ def open_tasks(name: str) -> list[OwnTask]:
         ConfigError: If a setting is wrong.
     """
     if name.startswith("{"):
+        # What the property `spec` of a task returned.
         try:
-            values = parse_json(name)
+            spec = parse_json(name)
         except ValueError as error:
             raise ConfigError(f"tasks {name}: must be a task's settings as JSON: {error}") from None
-        only, is_similarity = values.pop("only", ""), values.pop("is_similarity", False)
-        settings = validate(TaskSettings, Document(values, source="task"))
+        only = spec.pop("only", "")
+        is_similarity = spec.pop("is_similarity", False)
+        settings = validate(TaskSettings, Document(spec, source="task"))
         return [OwnTask(settings=settings, only=only, is_similarity=is_similarity)]
     return [OwnTask(settings=settings) for settings in read_settings(name)]
 
@@ -119,7 +122,7 @@ class OwnTask(AnyTask):
 
     Attributes:
         settings: The table and its columns.
-        only: Of several labels a row, the one that this task asks for; empty for other tasks.
+        only: The label that this task asks for, where a row has several; empty for other tasks.
         is_similarity: Whether the similarity of a model's own vectors is compared with the scores; no probe.
     """
 
@@ -163,31 +166,27 @@ class OwnTask(AnyTask):
                     raise ConfigError("Task: name: must be given for a table in memory")
                 table = table_in_memory(name, data)
                 data = name
-            paths = (
-                {part: str(path) for part, path in data.items()}
-                if isinstance(data, Mapping)
-                else str(data)
-            )
-            values = {"path": paths, **columns, **({} if name is None else {"name": name})}
-            settings = validate(TaskSettings, Document(values, source="Task"))
-        name_of_all = settings.name or _stem(settings.path)
-        suffix = SIMILARITY_SUFFIX if is_similarity else ""
-        for attribute, value in {
-            "name": _name_of_label(name_of_all, only) + suffix,
+            settings = _described(data, name, columns)
+        task_name = _name_of_label(settings.name or _stem(settings.path), only)
+        if is_similarity:
+            task_name += SIMILARITY_SUFFIX
+        # The class is frozen, so that its own fields cannot be assigned.
+        attributes = {
+            "name": task_name,
             "files": (),
             "source": "",
             "settings": settings,
             "only": only,
             "is_similarity": is_similarity,
             "table": table,
-        }.items():
-            object.__setattr__(self, attribute, value)
+        }
+        for attribute, content in attributes.items():
+            object.__setattr__(self, attribute, content)
 
     @property
     def path(self) -> str:
         """The table, or the first of them."""
-        path = self.settings.path
-        return path if isinstance(path, str) else next(iter(path.values()))
+        return _first_path(self.settings.path)
 
     @property
     def summary(self) -> str:
@@ -201,7 +200,9 @@ class OwnTask(AnyTask):
             return "similarity"
         if self.is_retrieval:
             return "retrieval"
-        return "correlation" if self._columns.score is not None else "accuracy"
+        if self._columns.score is not None:
+            return "correlation"
+        return "accuracy"
 
     @property
     def spec(self) -> str:
@@ -214,41 +215,47 @@ class OwnTask(AnyTask):
             raise ConfigError(
                 f"{self.name}: must be a file to be used here; save the table as .parquet or .jsonl"
             )
+        spec = self.settings.model_dump(mode="json", exclude_defaults=True)
         path = self.settings.path
-        paths = (
-            _absolute(path)
-            if isinstance(path, str)
-            else {part: _absolute(one) for part, one in path.items()}
-        )
-        values = {**self.settings.model_dump(mode="json", exclude_defaults=True), "path": paths}
-        values |= {"only": self.only} if self.only else {}
-        values |= {"is_similarity": True} if self.is_similarity else {}
+        if isinstance(path, str):
+            spec["path"] = _absolute(path)
+        else:
+            spec["path"] = {part: _absolute(file) for part, file in path.items()}
+        if self.only:
+            spec["only"] = self.only
+        if self.is_similarity:
+            spec["is_similarity"] = True
         # A path alone stays readable, and is found by whatever copies the files of a search space.
-        return paths if set(values) == {"path"} and isinstance(paths, str) else json.dumps(values)
+        if set(spec) == {"path"} and isinstance(path, str):
+            return _absolute(path)
+        return json.dumps(spec)
 
     def variants(self, scorings: Collection[Scoring]) -> Sequence[AnyTask]:
         """Return one task for each of several labels, and a second task of similarities for scores."""
+        return [task for task in self._all_variants() if task.scoring in scorings]
+
+    def _all_variants(self) -> list[OwnTask]:
         if self.is_retrieval:
-            return [self] if "retrieval" in scorings else []
+            return [self]
         columns = self._columns
         if columns.is_multilabel and not self.only:
-            found = [
-                replace_task(self, only=label)
-                for label in labels_of(self.settings, self._table, columns)
-            ]
-        elif columns.score is not None and not self.is_similarity:
+            labels = labels_of(self.settings, self._table, columns)
+            return [replace_task(self, only=label) for label in labels]
+        if columns.score is not None and not self.is_similarity:
             similarity = replace_task(self, is_similarity=True)
-            has_train = has_train_rows(self._table, columns)
-            found = [self, similarity] if has_train else [similarity]
-        else:
-            found = [self]
-        return [task for task in found if task.scoring in scorings]
+            if has_train_rows(self._table, columns):
+                return [self, similarity]
+            # Without rows to train on, no probe can be fitted.
+            return [similarity]
+        return [self]
 
     def load(self, data_dir: Path | None = None) -> AnyData:
         """Return the rows; see `Task`."""
         del data_dir
         rows = self._rows.data
-        return _similarity_data(rows) if self.is_similarity and isinstance(rows, TaskData) else rows
+        if self.is_similarity and isinstance(rows, TaskData):
+            return _similarity_data(rows)
+        return rows
 
     @property
     def is_retrieval(self) -> bool:
@@ -264,19 +271,23 @@ class OwnTask(AnyTask):
     @property
     def unspaced_language(self) -> str | None:
         """The code of the language of its texts if that writes no blanks between words."""
-        data = self._rows.data
-        return None if isinstance(data, RetrievalData) else unspaced_language(data.sentences[0])
+        rows = self._rows.data
+        if isinstance(rows, RetrievalData):
+            return None
+        return unspaced_language(rows.sentences[0])
 
     @property
     def _table(self) -> Table:
-        return self.table if self.table is not None else _read(self.settings)
+        if self.table is not None:
+            return self.table
+        return _read(self.settings)
 
     @property
     def _columns(self) -> Columns:
         return find_columns(self.settings, self._table)
 
     @property
-    def _rows(self) -> Rows:
+    def _rows(self) -> _Rows:
         if self.table is not None:
             return _read_rows(self)
         return _cached_rows(self, _stamp(self.settings), self.only, self.is_similarity)
@@ -322,38 +333,40 @@ def read_label_table(name: str, num_columns: int) -> LabelTable:
         ConfigError: If a setting is wrong, or names several tables or labels.
         DataError: If the table cannot be read, or has no such column.
     """
-    first, *others = open_tasks(name)
-    settings, table = first.settings, first._table
-    if (
-        others
-        or table.parts
-        or isinstance(settings.label, list)
-        or settings.separator
-        or settings.score
-    ):
+    task, *further_tasks = open_tasks(name)
+    settings = task.settings
+    table = task._table
+    is_divided = bool(further_tasks) or bool(table.parts)
+    has_several_labels = isinstance(settings.label, list) or bool(settings.separator)
+    if is_divided or has_several_labels or settings.score:
         raise ConfigError(_ONE_CLASS.format(name=name))
-    found = tuple(one for one in (settings.text_a, settings.text_b) if one) or settings.text
-    texts = (
-        text_columns(table, num_columns)
-        if not found
-        else (found,)
-        if isinstance(found, str)
-        else tuple(found)
-    )
+    texts = _named_texts(settings) or text_columns(table, num_columns)
     if len(texts) != num_columns:
         raise ConfigError(
             f"{name}: text: must name {num_columns} column(s), as of the model's task; given {len(texts)}"
         )
-    label = settings.label or next(
-        (one for one in table.columns if one.lower() in LABELS), LABELS[0]
-    )
+    assert not isinstance(settings.label, list)
+    usual_labels = (column for column in table.columns if column.lower() in LABELS)
+    label = settings.label or next(usual_labels, LABELS[0])
     for column in texts:
         table.texts(column, key="text")
-    has_labels = settings.label is not None or label in table.columns
-    values = table.column(label, key="label") if has_labels else [None] * len(table)
-    if any(isinstance(value, list) for value in values):
+    cells: Sequence[Any] = [None] * len(table)
+    if settings.label is not None or label in table.columns:
+        cells = table.column(label, key="label")
+    if any(isinstance(cell, list) for cell in cells):
         raise ConfigError(_ONE_CLASS.format(name=name))
-    return LabelTable(name, table, texts, label, as_labels(values, table.class_names.get(label)))
+    return LabelTable(name, table, texts, label, as_labels(cells, table.class_names.get(label)))
+
+
+def _named_texts(settings: TaskSettings) -> tuple[str, ...]:
+    """Return the columns of text that settings name; none where they name none."""
+    pair = tuple(column for column in (settings.text_a, settings.text_b) if column)
+    if pair:
+        return pair
+    text = settings.text or ()
+    if isinstance(text, str):
+        return (text,)
+    return tuple(text)
 
 
 def forget_tables() -> None:
@@ -368,20 +381,38 @@ def replace_task(task: OwnTask, *, only: str = "", is_similarity: bool = False) 
 
 
 @dataclass(frozen=True)
-class Rows:
+class _Rows:
     """The rows of a task and what should be known of them."""
 
     data: AnyData
     remarks: Remarks
 
 
+def _described(data: object, name: str | None, columns: Mapping[str, Any]) -> TaskSettings:
+    """Return the settings of a table by its path, or of its parts by their paths."""
+    settings: dict[str, Any] = {"path": str(data), **columns}
+    if isinstance(data, Mapping):
+        settings["path"] = {part: str(path) for part, path in data.items()}
+    if name is not None:
+        settings["name"] = name
+    return validate(TaskSettings, Document(settings, source="Task"))
+
+
 def _absolute(path: str) -> str:
-    return path if is_remote(path) else str(expanded(path).absolute())
+    if is_remote(path):
+        return path
+    return str(expanded(path).absolute())
+
+
+def _first_path(path: str | Mapping[str, str]) -> str:
+    if isinstance(path, str):
+        return path
+    return next(iter(path.values()))
 
 
 def _stem(path: str | Mapping[str, str]) -> str:
-    first = path if isinstance(path, str) else next(iter(path.values()))
-    name = Path(first.removesuffix(".gz")).name
+    """Return the name of a table's file without its ends, as a task's name."""
+    name = Path(_first_path(path).removesuffix(".gz")).name
     for suffix in TABLE_SUFFIXES:
         name = name.removesuffix(suffix)
     return name_of_file(name)
@@ -389,21 +420,25 @@ def _stem(path: str | Mapping[str, str]) -> str:
 
 def _name_of_label(name: str, label: str) -> str:
     """Return the name of the task of one of several labels; of all rows' one task, its name. All fit for files."""
-    most = MAX_NAME_BYTES - len(SIMILARITY_SUFFIX)
+    max_bytes = MAX_NAME_BYTES - len(SIMILARITY_SUFFIX)
     if not label:
-        return shortened_name(name, most)
-    signs = [sign if sign.isalnum() else quote(sign, safe=" ") for sign in label]
-    escaped = shortened_name("".join(signs).replace(".", "%2E"), _MAX_LABEL_BYTES)
-    return shortened_name(f"{name}.{escaped}", most)
+        return shortened_name(name, max_bytes)
+    # Letters of all languages stay as they are, which `quote` alone would escape.
+    escaped = "".join(sign if sign.isalnum() else quote(sign, safe=" ") for sign in label)
+    short_label = shortened_name(escaped.replace(".", "%2E"), _MAX_LABEL_BYTES)
+    return shortened_name(f"{name}.{short_label}", max_bytes)
 
 
 def _paths(settings: TaskSettings) -> list[str]:
     if is_beir_folder(settings):
         return beir_files(str(settings.path))
-    return [settings.path] if isinstance(settings.path, str) else list(settings.path.values())
+    if isinstance(settings.path, str):
+        return [settings.path]
+    return list(settings.path.values())
 
 
 def _stamp(settings: TaskSettings) -> tuple[object, ...]:
+    """Return what changes whenever a file of a task does: the key of what is kept of it."""
     stamps: list[object] = []
     for path in _paths(settings):
         if is_remote(path):
@@ -413,7 +448,8 @@ def _stamp(settings: TaskSettings) -> tuple[object, ...]:
             status = expanded(path).stat()
         except FileNotFoundError:
             stamps.append((path,))
-        except (OSError, ValueError) as error:  # a text that is no path
+        except (OSError, ValueError) as error:
+            # The file is closed to us, or the text is no path.
             raise DataError(f"{shown(path)}: cannot be read: {shown(error)}") from None
         else:
             stamps.append((path, status.st_mtime_ns, status.st_size))
@@ -421,11 +457,10 @@ def _stamp(settings: TaskSettings) -> tuple[object, ...]:
 
 
 def _read(settings: TaskSettings) -> Table:
-    return _cached_table(
-        _stamp(settings),
-        settings.path if isinstance(settings.path, str) else tuple(settings.path.items()),
-        settings.header,
-    )
+    stamp = _stamp(settings)
+    if isinstance(settings.path, str):
+        return _cached_table(stamp, settings.path, settings.header)
+    return _cached_table(stamp, tuple(settings.path.items()), settings.header)
 
 
 # A command asks for a task's scoring, its remarks and its rows, one after another.
@@ -448,41 +483,48 @@ def _cached_table(
         raise ConfigError(
             f"{path[0][1]}: path: must name train, validation and test; given '{unknown}'"
         )
+    return _joined(tables)
+
+
+def _joined(tables: Mapping[str, Table]) -> Table:
+    """Return the tables of the parts as one, with the columns of the first.
+
+    Raises:
+        DataError: If a table lacks one of the columns.
+    """
     first = next(iter(tables.values()))
-    for table in tables.values():
-        missing = [name for name in first.columns if name not in table.columns]
+    columns: dict[str, list[Any]] = {name: [] for name in first.columns}
+    parts = {}
+    notes = []
+    num_rows = 0
+    for part, table in tables.items():
+        missing = [name for name in columns if name not in table.columns]
         if missing:
             raise DataError(
                 f"{table.source}: must have the columns of {first.source}; it has no '{missing[0]}'"
             )
-    ends = np.cumsum([0, *(len(table) for table in tables.values())])
-    parts = {part: np.arange(ends[place], ends[place + 1]) for place, part in enumerate(tables)}
-    columns = {
-        name: [value for table in tables.values() for value in table.columns[name]]
-        for name in first.columns
-    }
+        for name, cells in columns.items():
+            cells.extend(table.columns[name])
+        parts[part] = np.arange(num_rows, num_rows + len(table))
+        num_rows += len(table)
+        notes += [f"{table.source}: {note}" for note in table.notes]
     is_typed = all(table.is_typed for table in tables.values())
-    return replace(
-        first,
-        columns=columns,
-        parts=parts,
-        is_typed=is_typed,
-        notes=tuple(f"{table.source}: {note}" for table in tables.values() for note in table.notes),
-    )
+    return replace(first, columns=columns, parts=parts, is_typed=is_typed, notes=tuple(notes))
 
 
 @lru_cache(maxsize=64)
-def _cached_rows(task: OwnTask, stamp: object, only: str, is_similarity: bool) -> Rows:
+def _cached_rows(task: OwnTask, stamp: object, only: str, is_similarity: bool) -> _Rows:
     del stamp, only, is_similarity
     return _read_rows(task)
 
 
-def _read_rows(task: OwnTask) -> Rows:
+def _read_rows(task: OwnTask) -> _Rows:
+    """Read, check and divide the rows of a task."""
     settings = task.settings
     if task.is_retrieval:
         if task.table is None and is_beir_folder(settings):
-            return Rows(*read_folder(str(settings.path), task=task.name))
-        return Rows(*read_queries(settings, task._table, task=task.name))
+            return _Rows(*read_folder(str(settings.path), task=task.name))
+        return _Rows(*read_queries(settings, task._table, task=task.name))
     table, left_out = known_splits(task._table)
     columns = find_columns(settings, table)
     if len(table) == 0:
@@ -491,10 +533,18 @@ def _read_rows(task: OwnTask) -> Rows:
     texts = tuple(table.texts(name, key="text") for name in columns.texts)
     warnings = unlabelled + _text_warnings(table, texts)
     targets = read_targets(settings, table, columns, only=task.only)
-    labels, is_scored = targets.labels, targets.scores is not None
+    labels = targets.labels
+    scores = targets.scores
+    is_scored = scores is not None
+    if scores is None:
+        scores = NO_SCORES
     warnings += targets.warnings
-    groups = None if columns.group is None else as_labels(table.column(columns.group, key="group"))
-    division = tested_alone(settings, table, columns) if task.is_similarity else None
+    groups = None
+    if columns.group is not None:
+        groups = as_labels(table.column(columns.group, key="group"))
+    division = None
+    if task.is_similarity:
+        division = tested_alone(settings, table, columns)
     if division is None:
         division = divide(
             settings,
@@ -510,9 +560,9 @@ def _read_rows(task: OwnTask) -> Rows:
             settings, texts, division, labels, groups, targets.names, is_scored=is_scored
         )
         _check_classes(table, targets.names, labels, division, is_scored=is_scored)
-    metric, metric_note = _metric(settings, targets.names, labels, is_scored=is_scored)
+    metric, metric_notes = _metric(settings, targets.names, labels, is_scored=is_scored)
     data = TaskData(
-        task=task.name.removesuffix(SIMILARITY_SUFFIX) if task.is_similarity else task.name,
+        task=_name_of_rows(task),
         kind=_kind(texts, settings),
         split=division.split,
         label_names=targets.names,
@@ -527,40 +577,37 @@ def _read_rows(task: OwnTask) -> Rows:
         has_drawn_validation=division.has_drawn_validation,
         has_drawn_test=division.has_drawn_test,
         metric=metric,
-        scores=NO_SCORES if targets.scores is None else targets.scores,
+        scores=scores,
         scale=targets.scale,
     )
-    guessed = [", ".join(columns.notes)] if columns.notes else []
-    notes = [*targets.notes, *metric_note]
-    if (language := unspaced_language(texts[0])) is not None:
+    notes = [*table.notes]
+    if columns.notes:
+        notes.append(", ".join(columns.notes))
+    notes += [f"{len(table):,} rows", *targets.notes, *metric_notes]
+    language = unspaced_language(texts[0])
+    if language is not None:
         notes.append(
             f"in {language}, without blanks between words: the baseline is 'tfidf:chars', not 'tfidf'"
         )
-    about = [
-        *table.notes,
-        *guessed,
-        f"{len(table):,} rows",
-        *notes,
-        division.note,
-        *left_out,
-    ]
-    prefix = f"{task.name}: "
-    return Rows(
-        data,
-        Remarks(
-            (prefix + "; ".join(about),),
-            tuple(prefix + warning for warning in warnings),
-            _summary(task.name, data, columns, targets.notes),
-        ),
-    )
+    notes += [division.note, *left_out]
+    note = f"{task.name}: {'; '.join(notes)}"
+    named_warnings = tuple(f"{task.name}: {warning}" for warning in warnings)
+    summary = _summary(task.name, data, columns, targets.notes)
+    return _Rows(data, Remarks((note,), named_warnings, summary))
+
+
+def _name_of_rows(task: OwnTask) -> str:
+    """Return the name of a task's rows: the task of similarities has those of the task with a probe."""
+    if task.is_similarity:
+        return task.name.removesuffix(SIMILARITY_SUFFIX)
+    return task.name
 
 
 def _summary(name: str, data: TaskData, columns: Columns, targets: Sequence[str]) -> str:
     """Return what a task's rows are, in one short line: `reviews: 3,000 rows of 'text', 2 classes of 'label' …`."""
     texts = " and ".join(f"'{column}'" for column in columns.texts)
-    what = [f"{len(data):,} rows of {texts}", *targets]
-    held_out = f"{len(data.test):,} rows are held out"
-    return f"{name}: {', '.join(what)}; {held_out}"
+    contents = ", ".join([f"{len(data):,} rows of {texts}", *targets])
+    return f"{name}: {contents}; {len(data.test):,} rows are held out"
 
 
 def _metric(
@@ -586,22 +633,29 @@ def _metric(
 def _kind(texts: Sequence[list[str]], settings: TaskSettings) -> Kind:
     if len(texts) == 1:
         return "sentence"
-    return "order" if settings.ordered else "likeness"
+    if settings.ordered:
+        return "order"
+    return "likeness"
 
 
 def _text_warnings(table: Table, texts: Sequence[list[str]]) -> list[str]:
-    found = []
-    num_empty = sum(not value.strip() for column in texts for value in column)
+    """Return warnings of empty and of very long texts.
+
+    Raises:
+        DataError: If all are empty.
+    """
+    warnings = []
+    num_empty = sum(not text.strip() for column in texts for text in column)
     if num_empty == sum(map(len, texts)):
         raise DataError(f"{table.source}: text: must hold text; all {num_empty} values are empty")
     if num_empty:
-        found.append(f"{num_empty} texts are empty")
-    longest = max(len(value) for column in texts for value in column)
-    if longest > LONG_TEXT:
-        found.append(
+        warnings.append(f"{num_empty} texts are empty")
+    longest = max(len(text) for column in texts for text in column)
+    if longest > _LONG_TEXT:
+        warnings.append(
             f"the longest text has {longest:,} characters; encoders read the first words of it"
         )
-    return found
+    return warnings
 
 
 def _check_classes(
@@ -618,8 +672,7 @@ def _check_classes(
 
 def _similarity_data(data: TaskData) -> SimilarityData:
     """Return the test rows as a set of scored pairs: all rows where no part was given, as nothing is fitted."""
-    rows = data.test
-    part = data.select(rows)
-    first, second = part.sentences
+    test_rows = data.select(data.test)
+    first, second = test_rows.sentences
     name = f"{data.task}{SIMILARITY_SUFFIX}"
-    return SimilarityData(name, (ScoredSet("test", first, second, part.scores),))
+    return SimilarityData(name, (ScoredSet("test", first, second, test_rows.scores),))

@@ -73,7 +73,7 @@ def table_in_memory(name: str, data: Any) -> Table:
     columns = _columns(data)
     if not columns:
         raise ConfigError("Task: data: must have columns of text and of labels; given none")
-    lengths = {len(values) for values in columns.values()}
+    lengths = {len(cells) for cells in columns.values()}
     if len(lengths) > 1:
         raise ConfigError(
             f"Task: data: must have columns of one length; given {listed(sorted(lengths))}"
@@ -104,15 +104,14 @@ def _of_parts(name: str, data: Mapping[str, Any]) -> Table:
                 f"Task: data: parts must have the same columns; '{part}' has {listed(table.columns)}, another one "
                 f"{listed(first.columns)}"
             )
-    columns = {
-        column: [value for table in tables.values() for value in table.columns[column]]
-        for column in first.columns
-    }
-    ends = np.cumsum([0, *(len(table) for table in tables.values())])
-    parts = {
-        part: np.arange(start, end)
-        for part, start, end in zip(tables, ends[:-1], ends[1:], strict=True)
-    }
+    columns: dict[str, list[Any]] = {column: [] for column in first.columns}
+    parts = {}
+    num_rows = 0
+    for part, table in tables.items():
+        for column, cells in columns.items():
+            cells.extend(table.columns[column])
+        parts[part] = np.arange(num_rows, num_rows + len(table))
+        num_rows += len(table)
     return replace(first, columns=columns, parts=parts)
 
 
@@ -127,7 +126,7 @@ def _columns(data: Any) -> dict[str, list[Any]]:
         names = dict.fromkeys(key for row in data for key in row)
         return _named((key, [row.get(key) for row in data]) for key in names)
     if isinstance(data, Mapping):
-        return _named((key, _as_list(key, values)) for key, values in data.items())
+        return _named((key, _as_list(key, cells)) for key, cells in data.items())
     if isinstance(data, pd.DataFrame):
         return _of_frame(data)
     if isinstance(data, _ArrowStream):
@@ -135,7 +134,8 @@ def _columns(data: Any) -> dict[str, list[Any]]:
     if isinstance(data, _ToPandas):
         return _of_frame(data.to_pandas())
     if isinstance(data, _Interchanged):
-        with warnings.catch_warnings():  # pandas reads it, and says that other protocols are newer
+        with warnings.catch_warnings():
+            # pandas reads it, and says that other protocols are newer.
             warnings.simplefilter("ignore")
             return _of_frame(pd.api.interchange.from_dataframe(data))
     is_sequence = isinstance(data, list | tuple | np.ndarray) and len(data) > 0
@@ -162,38 +162,50 @@ def _of_arrow(data: _ArrowStream) -> dict[str, list[Any]]:
 
 def _described(data: object) -> str:
     kind = type(data).__name__
-    is_texts = isinstance(data, list | tuple) and bool(data)
-    return f"a {kind} of {type(data[0]).__name__}" if is_texts else f"a {kind}"  # type: ignore[index]
+    if isinstance(data, list | tuple) and data:
+        return f"a {kind} of {type(data[0]).__name__}"
+    return f"a {kind}"
 
 
-def _as_list(key: object, values: Any) -> list[Any]:
-    if isinstance(values, str) or not isinstance(values, Iterable):
+def _as_list(key: object, cells: Any) -> list[Any]:
+    if isinstance(cells, np.ndarray):
+        # With the types of Python, which a list of the array would not have.
+        return list(cells.tolist())
+    if isinstance(cells, str) or not isinstance(cells, Iterable):
         raise ConfigError(
-            f"Task: data: must have a list of values in column '{shown(key)}'; given {type(values).__name__}"
+            f"Task: data: must have a list of values in column '{shown(key)}'; given {type(cells).__name__}"
         )
-    return values.tolist() if isinstance(values, np.ndarray) else list(values)
+    return list(cells)
 
 
 def _of_frame(frame: pd.DataFrame) -> dict[str, list[Any]]:
     return _named((column, _of_series(frame.iloc[:, index])) for index, column in enumerate(frame))
 
 
-def _of_series(values: pd.Series) -> list[Any]:
-    rows: list[Any] = values.astype(object).where(values.notna(), None).tolist()
-    # Lists of labels are arrays in frames that were read of Parquet or made of Arrow.
-    return [row.tolist() if isinstance(row, np.ndarray) else row for row in rows]
+def _of_series(series: pd.Series) -> list[Any]:
+    cells: list[Any] = series.astype(object).where(series.notna(), None).tolist()
+    for row, cell in enumerate(cells):
+        # Lists of labels are arrays in frames that were read of Parquet or made of Arrow.
+        if isinstance(cell, np.ndarray):
+            cells[row] = cell.tolist()
+    return cells
 
 
 def _named(columns: Iterable[tuple[object, list[Any]]]) -> dict[str, list[Any]]:
-    named: dict[str, list[Any]] = {}
-    for column, values in columns:
+    """Return columns by their names as text.
+
+    Raises:
+        ConfigError: If two have the same name.
+    """
+    by_name: dict[str, list[Any]] = {}
+    for column, cells in columns:
         name = str(column)
-        if name in named:
+        if name in by_name:
             raise ConfigError(
                 f"Task: data: must have columns of different names; given '{shown(name)}' twice"
             )
-        named[name] = values
-    return named
+        by_name[name] = cells
+    return by_name
 
 
 def _class_names(data: object) -> dict[str, list[str]]:

@@ -27,7 +27,7 @@ _LIST_MARKS = ("[]", "{}", "()")
 
 
 def check_one_label(
-    settings: TaskSettings, table: Table, label: str, values: Sequence[Any]
+    settings: TaskSettings, table: Table, label: str, column: Sequence[Any]
 ) -> None:
     """Refuse labels that may be several in one cell, as nothing says whether they are.
 
@@ -35,12 +35,12 @@ def check_one_label(
         settings: The task's settings, which name no separator.
         table: The table.
         label: The column of the labels.
-        values: Its values.
+        column: Its cells.
 
     Raises:
         DataError: With what reads them as several labels, and what as one.
     """
-    cells = {value.strip() for value in values if isinstance(value, str)} - {""}
+    cells = {cell.strip() for cell in column if isinstance(cell, str)} - {""}
     where = f"{table.source}: label '{shown(label)}'"
     listed_cells = sorted(cell for cell in cells if cell[0] + cell[-1] in _LIST_MARKS)
     if len(listed_cells) > len(cells) / 2:
