@@ -14,7 +14,7 @@ import json
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from functools import lru_cache, partial
-from itertools import chain, islice, product
+from itertools import islice, product
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,16 @@ from raysent.data.languages import unspaced_language
 from raysent.data.text_files import open_bytes
 from raysent.errors import ArtifactError, DataError
 from raysent.evaluation.division import divided
-from raysent.evaluation.task import NO_ROWS, PROBED, AnyData, ProbeTask, Task, TaskData
+from raysent.evaluation.task import (
+    NO_ROWS,
+    PROBED,
+    AnyData,
+    Kind,
+    Metric,
+    ProbeTask,
+    Task,
+    TaskData,
+)
 from raysent.evaluation.task_files import OwnTask, forget_tables
 from raysent.evaluation.units import units_of
 from raysent.reading import parse_json
@@ -41,15 +50,13 @@ from raysent.storage.layout import DIVISIONS_FOLDER, ROWS_SUFFIX, TEST_SUFFIX
 
 # Of a division: 2 keeps copies together in the folds that choose, which earlier versions parted.
 _VERSION = 2
-# Of `TaskData`: one value a row, places of rows, and tuples.
-_BY_ROW, _PLACES, _TUPLES = (
-    ("labels", "scores", "folds", "units"),
-    ("train", "validation", "test"),
-    ("label_names", "scale"),
-)
+# Attributes of `TaskData`: those with a number for each row, those with indices of rows, and tuples.
+_BY_ROW = ("labels", "scores", "folds", "units")
+_ROW_INDICES = ("train", "validation", "test")
+_TUPLES = ("label_names", "scale")
 
 
-class DividedTask(ProbeTask):
+class _DividedTask(ProbeTask):
     """A task with its rows in a run's folder; to load it opens those that test."""
 
     @property
@@ -69,9 +76,12 @@ def divide_tasks(
         DataError: If the run has divided other rows by the name of a task, or its files are missing or wrong.
         ArtifactError: If the folder cannot be written.
     """
-    found = [_divide(folder, task, place, ranks=task.name in ranking) for task, place in tasks]
+    divided_ones = []
+    for task, data_dir in tasks:
+        divided_ones.append(_divide(folder, task, data_dir, ranks=task.name in ranking))
+    # Nothing of the run opens the tables again.
     forget_tables()
-    return found
+    return divided_ones
 
 
 def _divide(folder: Path, task: Task, data_dir: Path | None, *, ranks: bool) -> Task:
@@ -82,8 +92,9 @@ def _divide(folder: Path, task: Task, data_dir: Path | None, *, ranks: bool) -> 
     assert isinstance(rows, TaskData)
     data = divided(rows)
     saved = _saved_division(folder, task.name)
-    place = path_below(folder / DIVISIONS_FOLDER, task.name)
-    version = _VERSION if saved is None else saved.get("version", 1)
+    version = _VERSION
+    if saved is not None:
+        version = saved.get("version", 1)
     if version < _VERSION:
         data = replace(data, units=NO_ROWS)
     data = _as_divided(saved, data)
@@ -92,57 +103,69 @@ def _divide(folder: Path, task: Task, data_dir: Path | None, *, ranks: bool) -> 
             f"{data.task}: must have the {saved['num_rows']} rows that {address_of(folder)} divided into train and "
             f"test; given {len(data)} rows, some of them others; restore them, or begin another run"
         )
-    save_rows(Path(f"{place}{ROWS_SUFFIX}"), [replace(data.without_test(), part_of=data.row_hash)])
-    save_rows(
-        Path(f"{place}{TEST_SUFFIX}"),
-        [replace(data.select(data.test), test=data.test, part_of=data.row_hash)],
-    )
-    known = {
+    if saved:
+        ranks = saved["ranks"]
+    # Of the file names without their ends.
+    stem = path_below(folder / DIVISIONS_FOLDER, task.name)
+    without_test = replace(data.without_test(), part_of=data.row_hash)
+    save_rows(Path(f"{stem}{ROWS_SUFFIX}"), [without_test])
+    test_alone = replace(data.select(data.test), test=data.test, part_of=data.row_hash)
+    save_rows(Path(f"{stem}{TEST_SUFFIX}"), [test_alone])
+    about = {
         "row_hash": data.row_hash,
         "num_rows": len(data),
-        "ranks": saved["ranks"] if saved else ranks,
+        "ranks": ranks,
         "version": version,
+        "is_scored": data.is_scored,
     }
-    write_json(Path(f"{place}.json"), {**known, "is_scored": data.is_scored})
+    write_json(Path(f"{stem}.json"), about)
     return divided_tasks(folder)[task.name]
 
 
 def divided_tasks(folder: Path) -> dict[str, Task]:
     """Return the tasks whose rows are in a run's folder, by name."""
-    found = dict[str, Task]()
+    tasks = dict[str, Task]()
     for path in sorted((folder / DIVISIONS_FOLDER).glob(f"*{TEST_SUFFIX}")):
-        place = path.parent / path.name.removesuffix(TEST_SUFFIX)
-        if (saved := _saved_division(folder, place.name)) and "is_scored" in saved:
-            reader = partial(_joined, place, saved["row_hash"])
-            found[place.name] = DividedTask(place.name, reader=reader, is_scored=saved["is_scored"])
-    return found
+        name = path.name.removesuffix(TEST_SUFFIX)
+        saved = _saved_division(folder, name)
+        if saved and "is_scored" in saved:
+            reader = partial(_joined, path.parent / name, saved["row_hash"])
+            tasks[name] = _DividedTask(name, reader=reader, is_scored=saved["is_scored"])
+    return tasks
 
 
 @lru_cache(maxsize=4)
-def _joined(place: Path, row_hash: str, *_: object) -> TaskData:
-    (kept,), (tests,) = (
-        read_rows(Path(f"{place}{suffix}")) for suffix in (ROWS_SUFFIX, TEST_SUFFIX)
-    )
-    others = np.setdiff1d(np.arange(len(kept) + len(tests)), tests.test)
-    labels, scores, folds, units = (
-        np.concatenate([getattr(kept, name), getattr(tests, name)]) for name in _BY_ROW
-    )
-    texts = tuple(one + other for one, other in zip(kept.sentences, tests.sentences, strict=True))
-    rows = replace(
-        kept,
+def _joined(stem: Path, row_hash: str, *_: object) -> TaskData:
+    """Return all rows of a task, in the order of its table, of the two files that begin with this path."""
+    (without_test,) = read_rows(Path(f"{stem}{ROWS_SUFFIX}"))
+    (test_alone,) = read_rows(Path(f"{stem}{TEST_SUFFIX}"))
+    num_rows = len(without_test) + len(test_alone)
+    # The rows of the table that the file without test rows has, in its order.
+    table_rows = np.setdiff1d(np.arange(num_rows), test_alone.test)
+
+    def by_row(name: str) -> np.ndarray:
+        return np.concatenate([getattr(without_test, name), getattr(test_alone, name)])
+
+    columns = zip(without_test.sentences, test_alone.sentences, strict=True)
+    texts = tuple(before + of_test for before, of_test in columns)
+    joined = replace(
+        without_test,
         sentences=texts,
-        labels=labels,
-        scores=scores,
-        folds=folds,
-        units=units,
+        labels=by_row("labels"),
+        scores=by_row("scores"),
+        folds=by_row("folds"),
+        units=by_row("units"),
         part_of="",
     )
-    rows = rows.select(np.argsort(np.concatenate([others, tests.test])))
+    joined = joined.select(np.argsort(np.concatenate([table_rows, test_alone.test])))
     data = replace(
-        rows, train=others[kept.train], validation=others[kept.validation], test=tests.test
+        joined,
+        train=table_rows[without_test.train],
+        validation=table_rows[without_test.validation],
+        test=test_alone.test,
     )
     if data.row_hash != row_hash:
-        raise _not_rows(f"{place}{TEST_SUFFIX}")
+        raise _not_rows(f"{stem}{TEST_SUFFIX}")
     return data
 
 
@@ -155,9 +178,9 @@ def kept_divisions(folder: Path) -> list[str]:
             continue
         data = task.load()
         assert isinstance(data, TaskData)
-        trained = np.union1d(data.train, data.validation)
-        texts = [[column[row] for row in trained.tolist()] for column in data.sentences]
-        num_copies = len(trained) - len(np.unique(units_of(texts)))
+        fitted_rows = np.union1d(data.train, data.validation)
+        texts = [[column[row] for row in fitted_rows.tolist()] for column in data.sentences]
+        num_copies = len(fitted_rows) - len(np.unique(units_of(texts)))
         if num_copies:
             lines.append(
                 f"{name}: an earlier version divided its rows, and the run keeps its folds, which may part "
@@ -190,8 +213,13 @@ def _as_divided(saved: Mapping[str, Any] | None, data: TaskData) -> TaskData:
     """
     if saved is None:
         return data
-    kinds = dict.fromkeys([data.kind, "pair" if data.kind == "likeness" else data.kind])
-    for kind, metric in product(kinds, dict.fromkeys([data.metric, "accuracy"])):
+    kinds: list[Kind] = [data.kind]
+    if data.kind == "likeness":
+        kinds.append("pair")
+    metrics: list[Metric] = [data.metric]
+    if data.metric != "accuracy":
+        metrics.append("accuracy")
+    for kind, metric in product(kinds, metrics):
         form = replace(data, kind=kind, metric=metric)
         if form.row_hash == saved["row_hash"]:
             return form
@@ -202,12 +230,12 @@ def _saved_division(folder: Path, task: str) -> dict[str, Any] | None:
     path = path_below(folder / DIVISIONS_FOLDER, f"{task}.json")
     if not path.is_file():
         return None
-    values = read_json(path)
-    if not isinstance(values, dict) or not {"row_hash", "num_rows", "ranks"} <= values.keys():
+    about = read_json(path)
+    if not isinstance(about, dict) or not {"row_hash", "num_rows", "ranks"} <= about.keys():
         raise ArtifactError(
             f"{address_of(path)}: not a division of a task's rows; restore it, or begin another run"
         )
-    return values
+    return about
 
 
 def save_rows(path: Path, tasks: Sequence[TaskData]) -> None:
@@ -218,24 +246,23 @@ def save_rows(path: Path, tasks: Sequence[TaskData]) -> None:
     """
     with atomic_write(path) as new, new.open("w", encoding="ascii") as stream:
         for data in tasks:
-            columns = {
-                name: getattr(data, name).tolist() for name in _BY_ROW if len(getattr(data, name))
+            attributes = {
+                attribute.name: getattr(data, attribute.name) for attribute in fields(data)
             }
+            by_row = {name: attributes.pop(name).tolist() for name in _BY_ROW}
+            columns = {name: numbers for name, numbers in by_row.items() if numbers}
             about = {
-                one.name: getattr(data, one.name) for one in fields(data) if one.name not in _BY_ROW
-            }
-            about |= {name: about[name].tolist() for name in _PLACES}
-            about |= {
+                **attributes,
+                **{name: attributes[name].tolist() for name in _ROW_INDICES},
                 "sentences": len(data.sentences),
                 "columns": list(columns),
                 "num_rows": len(data),
-                "units_hash": content_key(data.units.tolist()),
+                "units_hash": content_key(by_row["units"]),
+                "row_hash": data.row_hash,
             }
-            rows = zip(*data.sentences, *columns.values(), strict=True)
-            stream.writelines(
-                json.dumps(line) + "\n"
-                for line in chain([{**about, "row_hash": data.row_hash}], rows)
-            )
+            stream.write(json.dumps(about) + "\n")
+            for row in zip(*data.sentences, *columns.values(), strict=True):
+                stream.write(json.dumps(row) + "\n")
 
 
 def read_rows(path: str | Path) -> list[TaskData]:
@@ -244,39 +271,50 @@ def read_rows(path: str | Path) -> list[TaskData]:
     Raises:
         ArtifactError: If the file is missing or damaged.
     """
-    found = list[TaskData]()
+    tasks = list[TaskData]()
     try:
         with open_bytes(str(path)) as stream:
             for line in stream:
-                about = parse_json(line)
-                num_texts, names, row_hash = (
-                    about.pop(name) for name in ("sentences", "columns", "row_hash")
-                )
-                units_hash = about.pop("units_hash", None)  # earlier versions had no units
-                columns: list[list[Any]] = [[] for _ in range(num_texts + len(names))]
-                for row in islice(stream, about.pop("num_rows")):
-                    for column, value in zip(columns, parse_json(row), strict=True):
-                        column.append(value)
-                about |= {name: np.array(about[name], np.int64) for name in _PLACES}
-                about |= {name: tuple(about[name]) for name in _TUPLES if about[name] is not None}
-                for name, column in zip(names, columns[num_texts:], strict=True):
-                    about[name] = np.array(column, np.float64 if name == "scores" else np.int64)
-                found.append(TaskData(sentences=tuple(columns[:num_texts]), **about))
-                has_other_units = content_key(found[-1].units.tolist()) != units_hash
-                if found[-1].row_hash != row_hash or (units_hash and has_other_units):
-                    raise ValueError("other rows than were written")
+                tasks.append(_read_task(parse_json(line), stream))
     except (OSError, TypeError, KeyError, ValueError, AttributeError):
         raise _not_rows(path) from None
-    return found
+    return tasks
+
+
+def _read_task(about: dict[str, Any], stream: Iterable[bytes]) -> TaskData:
+    """Return a task of the line about it, and of the lines of its rows, which follow in the stream.
+
+    Raises:
+        ValueError: If they are not what was written.
+    """
+    num_texts = about.pop("sentences")
+    names = about.pop("columns")
+    row_hash = about.pop("row_hash")
+    # Earlier versions had no units.
+    units_hash = about.pop("units_hash", None)
+    columns: list[list[Any]] = [[] for _ in range(num_texts + len(names))]
+    for row in islice(stream, about.pop("num_rows")):
+        for column, cell in zip(columns, parse_json(row), strict=True):
+            column.append(cell)
+    about |= {name: np.array(about[name], np.int64) for name in _ROW_INDICES}
+    about |= {name: tuple(about[name]) for name in _TUPLES if about[name] is not None}
+    for name, column in zip(names, columns[num_texts:], strict=True):
+        dtype: type = np.int64
+        if name == "scores":
+            dtype = np.float64
+        about[name] = np.array(column, dtype)
+    data = TaskData(sentences=tuple(columns[:num_texts]), **about)
+    has_same_units = not units_hash or content_key(data.units.tolist()) == units_hash
+    if data.row_hash != row_hash or not has_same_units:
+        raise ValueError("other rows than were written")
+    return data
 
 
 def has_rows(path: str | None) -> bool:
     """Return whether a file of rows is there, in the form of this version."""
-    return (
-        path is not None
-        and path.endswith(ROWS_SUFFIX)
-        and (is_remote(path) or Path(path).is_file())
-    )
+    if path is None or not path.endswith(ROWS_SUFFIX):
+        return False
+    return is_remote(path) or Path(path).is_file()
 
 
 def _not_rows(path: str | Path) -> ArtifactError:

@@ -92,43 +92,47 @@ def expand(models: Sequence[Model]) -> list[Member]:
     Raises:
         ArtifactError: If a name is neither a model nor a sweep with a trained trial, or there is no name.
     """
-    sources: list[str | SentenceEncoder] = []
+    # By the path, or the identity of an encoder in memory, so that each stands once.
+    sources: dict[str | int, str | SentenceEncoder] = {}
     for model in models:
-        if isinstance(model, SentenceEncoder):
-            sources += _paths(model.source) if model.source else [model]
+        if not isinstance(model, SentenceEncoder):
+            paths = _paths(str(model))
+        elif model.source:
+            paths = _paths(model.source)
         else:
-            sources += _paths(str(model))
+            sources[id(model)] = model
+            continue
+        sources |= {path: path for path in paths}
     if not sources:
         raise ArtifactError(
             f"MODEL: needs at least one run or model, such as a folder, {known_forms()}; given none"
         )
-    sources = list({one if isinstance(one, str) else id(one): one for one in sources}.values())
-    return [
-        Member(name, source, model_key(source))
-        if isinstance(source, str)
-        else Member(name, name, uuid4().hex, source)
-        for name, source in zip(_unique_names(sources), sources, strict=True)
-    ]
+    distinct = list(sources.values())
+    members = []
+    for name, source in zip(_unique_names(distinct), distinct, strict=True):
+        if isinstance(source, str):
+            members.append(Member(name, source, model_key(source)))
+        else:
+            members.append(Member(name, name, uuid4().hex, source))
+    return members
 
 
 def model_key(path: str) -> str:
     """Return a hash of a model's content: configuration, values and vocabulary; of others, its members' hashes."""
-    found = find_scheme(path)
-    if found is not None:
-        scheme, rest = found
-        return scheme.key(rest)
-    place = open_folder(path)
-    folder = model_folder(place)
-    if folder is None:
-        keys = [model_key(member) for member in part_paths(place)]
-        fusion = place / FUSION_FILE
-        return (
-            content_key(keys, read_json(fusion).get("word_weight"))
-            if fusion.is_file()
-            else content_key(keys)
-        )
-    files = [folder / name for name in (MODEL_FILE, TENSORS_FILE, VOCABULARY_FILE)]
-    return content_key(*map(_digest, files))
+    scheme_and_argument = find_scheme(path)
+    if scheme_and_argument is not None:
+        scheme, argument = scheme_and_argument
+        return scheme.key(argument)
+    folder = open_folder(path)
+    files_folder = model_folder(folder)
+    if files_folder is not None:
+        files = [files_folder / name for name in (MODEL_FILE, TENSORS_FILE, VOCABULARY_FILE)]
+        return content_key(*map(_digest, files))
+    keys = [model_key(member) for member in part_paths(folder)]
+    fusion = folder / FUSION_FILE
+    if fusion.is_file():
+        return content_key(keys, read_json(fusion).get("word_weight"))
+    return content_key(keys)
 
 
 def load_saved(path: str, key: str, *, beside: Path | None = None) -> SentenceEncoder | None:
@@ -142,17 +146,23 @@ def load_saved(path: str, key: str, *, beside: Path | None = None) -> SentenceEn
     path = _same_here(path, key)
     if beside is not None:
         path = _moved(path, key, beside.resolve())
-    return load(path) if model_key(path) == key else load_earlier(path, key)
+    if model_key(path) == key:
+        return load(path)
+    return load_earlier(path, key)
 
 
 def _same_here(path: str, key: str) -> str:
     """Return the path of an encoder of the hub on this machine, where its cache lacks the commit; else the path."""
     scheme, name = split_path(path)
-    folder = other_folder(name) if scheme and name is not None else None
+    if not scheme or name is None:
+        return path
+    folder = other_folder(name)
     if folder is None:
         return path
     local = f"{scheme}{folder}"
-    return local if model_key(local) == key else path
+    if model_key(local) == key:
+        return local
+    return path
 
 
 def _moved(path: str, key: str, beside: Path) -> str:
@@ -160,6 +170,7 @@ def _moved(path: str, key: str, beside: Path) -> str:
     scheme, name = split_path(path)
     if name is None or is_remote(name) or not Path(name).is_absolute() or Path(name).exists():
         return path
+    # The end of the old path is looked for below each folder above what was saved, the longest end first.
     parts = Path(name).parts[1:]
     for above in beside.parents:
         for start in range(len(parts)):
@@ -178,7 +189,10 @@ def _has_key(path: str, key: str) -> bool:
 
 def model_folder(path: Path) -> Path | None:
     """Return the folder of the model's files, `path` or `path/model`, or None if it holds no model."""
-    return next((place for place in (path, path / "model") if (place / MODEL_FILE).is_file()), None)
+    for folder in (path, path / "model"):
+        if (folder / MODEL_FILE).is_file():
+            return folder
+    return None
 
 
 def fault_of(path: Path) -> str | None:
@@ -196,13 +210,11 @@ def fault_of(path: Path) -> str | None:
 
 def is_model(name: str) -> bool:
     """Return whether a name is that of a model, a sweep or an ensemble, without loading it."""
+    if is_scheme_name(name):
+        return True
     path = Path(name)
-    return (
-        is_scheme_name(name)
-        or model_folder(path) is not None
-        or (path / TRIALS_FOLDER).is_dir()
-        or any((path / name).is_file() for name in (ENSEMBLE_FILE, FUSION_FILE))
-    )
+    is_combined = (path / ENSEMBLE_FILE).is_file() or (path / FUSION_FILE).is_file()
+    return is_combined or model_folder(path) is not None or (path / TRIALS_FOLDER).is_dir()
 
 
 def part_paths(folder: Path) -> list[str]:
@@ -218,7 +230,9 @@ def ensemble_members(folder: Path) -> list[str]:
     Raises:
         ArtifactError: If the ensemble's file is missing or of another kind.
     """
-    file = folder / (FUSION_FILE if (folder / FUSION_FILE).is_file() else ENSEMBLE_FILE)
+    file = folder / FUSION_FILE
+    if not file.is_file():
+        file = folder / ENSEMBLE_FILE
     about = read_json(file)
     try:
         paths = [str(about["paths"][name]) for name in about["members"]]
@@ -233,25 +247,35 @@ def saved_path(path: str, folder: Path) -> str:
     The path is relative for a member inside the folder or beside it, so that both can be moved together, and otherwise
     absolute.
     """
-    scheme, place = split_path(path)
-    if place is None or is_remote(place):
+    scheme, argument = split_path(path)
+    if argument is None or is_remote(argument):
         return path
-    name = pinned_name(place) if scheme else None
-    if name is not None:
-        return scheme + name
-    member, base = expanded(place).resolve(), folder.resolve()
-    return scheme + (
-        os.path.relpath(member, base) if member.is_relative_to(base.parent) else to_uri(member)
-    )
+    hub_name = _hub_name(scheme, argument)
+    if hub_name is not None:
+        return scheme + hub_name
+    member = expanded(argument).resolve()
+    ensemble = folder.resolve()
+    if member.is_relative_to(ensemble.parent):
+        return scheme + os.path.relpath(member, ensemble)
+    return scheme + to_uri(member)
 
 
 def shared_name(path: str) -> str:
     """Return the name of a model for other machines: absolute paths, and addresses of what is in a bucket."""
-    scheme, place = split_path(path)
-    if place is None or is_remote(place):
+    scheme, argument = split_path(path)
+    if argument is None or is_remote(argument):
         return path
-    name = pinned_name(place) if scheme else None
-    return scheme + (to_uri(expanded(place)) if name is None else name)
+    hub_name = _hub_name(scheme, argument)
+    if hub_name is not None:
+        return scheme + hub_name
+    return scheme + to_uri(expanded(argument))
+
+
+def _hub_name(scheme: str, argument: str) -> str | None:
+    """Return the name of an encoder of the hub with its commit; None for a folder, and for a path without a scheme."""
+    if not scheme:
+        return None
+    return pinned_name(argument)
 
 
 @functools.lru_cache(maxsize=1)
@@ -267,9 +291,11 @@ def load_shared(name: str, key: str) -> tuple[str, SentenceEncoder]:
     Raises:
         UnreadableModelError: If this machine cannot read it, or has another one in its place.
     """
-    scheme, place = split_path(name)
+    scheme, argument = split_path(name)
     try:
-        path = name if place is None else scheme + str(open_folder(place))
+        path = name
+        if argument is not None:
+            path = scheme + str(open_folder(argument))
         path = _same_here(path, key)
         is_same = model_key(path) == key
         encoder = load(path)
@@ -285,20 +311,22 @@ def load_shared(name: str, key: str) -> tuple[str, SentenceEncoder]:
 
 def _located(path: str, folder: Path) -> str:
     """Return the path that `load` takes for what `saved_path` stored; downloads what is in a bucket."""
-    scheme, place = split_path(path)
-    if place is None:
+    scheme, argument = split_path(path)
+    if argument is None:
         return path
-    if is_remote(place):
-        return scheme + str(open_folder(place))
-    found = (folder / place).resolve()
-    if scheme and not found.exists() and (Path(place).exists() or is_encoder_name(place)):
-        return path  # a name of the hub; and earlier versions stored a path as the user wrote it
-    if not found.is_relative_to(folder.resolve()):
-        refresh(found)
-    return scheme + str(found)
+    if is_remote(argument):
+        return scheme + str(open_folder(argument))
+    member = (folder / argument).resolve()
+    if scheme and not member.exists() and (Path(argument).exists() or is_encoder_name(argument)):
+        # It is a name of the hub; and earlier versions stored a path as the user wrote it.
+        return path
+    if not member.is_relative_to(folder.resolve()):
+        refresh(member)
+    return scheme + str(member)
 
 
 def _paths(name: str) -> list[str]:
+    """Return the paths of the models that a name stands for; see `expand`."""
     name = with_scheme(name)
     if is_scheme_name(name):
         return [name]
@@ -314,11 +342,10 @@ def _paths(name: str) -> list[str]:
         return [str(trial) for trial in trials]
     if any((path / file).is_file() for file in (ENSEMBLE_FILE, COMPOSITION_FILE, FUSION_FILE)):
         return [str(path)]
-    seeds = sorted(
-        place for place in path.glob(f"{SEED_FOLDER}*") if model_folder(place) is not None
-    )
-    if seeds:
-        return [str(place) for place in seeds]
+    seed_folders = sorted(path.glob(f"{SEED_FOLDER}*"))
+    trained = [str(folder) for folder in seed_folders if model_folder(folder) is not None]
+    if trained:
+        return trained
     if not path.exists():
         raise missing_model(path, "no such run or model")
     raise ArtifactError(
@@ -336,33 +363,44 @@ def _is_trained(trial: Path) -> bool:
 
 def _unique_names(sources: Sequence[str | SentenceEncoder]) -> list[str]:
     """Return short unique names: the folder's, with the sweep's before it if two are equal, numbered if still equal."""
-    names = [_short_name(source) for source in sources]
-    counts = Counter(names)
-    for index, source in enumerate(sources):
-        if counts[names[index]] > 1 and isinstance(source, str) and not is_scheme_name(source):
-            folder = Path(source).resolve()
-            above = folder.parent.parent if folder.parent.name == TRIALS_FOLDER else folder.parent
-            names[index] = f"{above.name}-{names[index]}"
+    short_names = [_short_name(source) for source in sources]
+    counts = Counter(short_names)
+    names = []
+    for source, short_name in zip(sources, short_names, strict=True):
+        if counts[short_name] > 1 and isinstance(source, str) and not is_scheme_name(source):
+            names.append(f"{_folder_above(source).name}-{short_name}")
+        else:
+            names.append(short_name)
     by_path = dict(zip(map(str, sources), names, strict=True))
-    for index, source in enumerate(
-        sources
-    ):  # what a scheme makes of another one of them has that one's name
-        start, path = split_path(source) if isinstance(source, str) else ("", None)
-        names[index] = start + by_path[path] if start and path in by_path else names[index]
-    taken: set[str] = set()
-    for index, name in enumerate(names):
-        names[index] = next(
-            one for one in chain([name], (f"{name}-{n}" for n in count(2))) if one not in taken
-        )
-        taken.add(names[index])
-    return names
+    unique_names: list[str] = []
+    for source, name in zip(sources, names, strict=True):
+        base = name
+        if isinstance(source, str):
+            # What a scheme makes of another one of the models has that one's name.
+            scheme, path = split_path(source)
+            if scheme and path in by_path:
+                base = scheme + by_path[path]
+        candidates = chain([base], (f"{base}-{number}" for number in count(2)))
+        unique_names.append(next(name for name in candidates if name not in unique_names))
+    return unique_names
+
+
+def _folder_above(path: str) -> Path:
+    """Return the folder that tells two models of one name apart: of a trial the sweep's, of another the one above."""
+    folder = Path(path).resolve()
+    if folder.parent.name == TRIALS_FOLDER:
+        return folder.parent.parent
+    return folder.parent
 
 
 def _short_name(source: str | SentenceEncoder) -> str:
     if isinstance(source, SentenceEncoder):
         return type(source).__name__
-    found = find_scheme(source)
-    return Path(source).resolve().name if found is None else found[0].label(found[1])
+    scheme_and_argument = find_scheme(source)
+    if scheme_and_argument is None:
+        return Path(source).resolve().name
+    scheme, argument = scheme_and_argument
+    return scheme.label(argument)
 
 
 def _digest(path: Path) -> str:
