@@ -93,21 +93,22 @@ class TaskData:
             self,
             sentences=tuple([column[row] for row in rows] for column in self.sentences),
             labels=self.labels[rows],
-            scores=self.scores[rows] if self.is_scored else self.scores,
-            folds=self.folds[rows] if len(self.folds) else self.folds,
-            units=self.units[rows] if len(self.units) else self.units,
+            scores=_selected(self.scores, rows),
+            folds=_selected(self.folds, rows),
+            units=_selected(self.units, rows),
             train=NO_ROWS,
             validation=NO_ROWS,
             test=NO_ROWS,
         )
 
     def without_test(self) -> TaskData:
-        """Return the rows that do not test, with their places among themselves."""
-        others = np.setdiff1d(np.arange(len(self)), self.test)
-        train, validation = (
-            np.searchsorted(others, rows) for rows in (self.train, self.validation)
+        """Return the rows that do not test; those that train and validate are indices among them."""
+        not_test = np.setdiff1d(np.arange(len(self)), self.test)
+        return replace(
+            self.select(not_test),
+            train=np.searchsorted(not_test, self.train),
+            validation=np.searchsorted(not_test, self.validation),
         )
-        return replace(self.select(others), train=train, validation=validation)
 
     def cross_validated(self) -> TaskData:
         """Return the rows with those that validate among those that train."""
@@ -130,12 +131,34 @@ class TaskData:
     @cached_property
     def row_hash(self) -> str:
         """A hash of the rows: sentences, labels, order and splits."""
+        # What a task does not have is left out, so that hashes of earlier versions stay.
+        optional: list[list[object]] = []
+        if self.is_scored:
+            optional.append(self.scores.tolist())
+        if self.scale:
+            optional.append(list(self.scale))
+        if len(self.folds):
+            optional.append(self.folds.tolist())
+        if self.metric != "accuracy":
+            optional.append([self.metric])
         splits = [rows.tolist() for rows in (self.train, self.validation, self.test)]
-        values = [self.labels.tolist(), *([self.scores.tolist()] if self.is_scored else [])]
-        values += [list(self.scale)] if self.scale else []
-        values += [self.folds.tolist()] if len(self.folds) else []
-        values += [[self.metric]] if self.metric != "accuracy" else []
-        return content_key(self.kind, self.split, self.label_names, self.sentences, *values, splits)
+        return content_key(
+            self.kind,
+            self.split,
+            self.label_names,
+            self.sentences,
+            self.labels.tolist(),
+            *optional,
+            splits,
+        )
+
+
+def _selected(by_row: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """Return some of what a task has for each row; a task without it stays without."""
+    if not len(by_row):
+        return by_row
+    selected: np.ndarray = by_row[rows]
+    return selected
 
 
 @dataclass(frozen=True)
@@ -169,25 +192,31 @@ class SimilarityData:
 
     def __len__(self) -> int:
         """Return the number of pairs of all sets."""
-        return sum(len(one.scores) for one in self.sets)
+        return sum(len(scored_set.scores) for scored_set in self.sets)
 
     @property
     def sentences(self) -> tuple[list[str], list[str]]:
         """The first and the second sentences of all sets, [rows] each."""
-        first = [sentence for one in self.sets for sentence in one.first]
-        return first, [sentence for one in self.sets for sentence in one.second]
+        first: list[str] = []
+        second: list[str] = []
+        for scored_set in self.sets:
+            first += scored_set.first
+            second += scored_set.second
+        return first, second
 
     @property
     def scores(self) -> np.ndarray:
         """The human ratings of all sets, float64 [rows]."""
-        return np.concatenate([one.scores for one in self.sets])
+        return np.concatenate([scored_set.scores for scored_set in self.sets])
 
     @cached_property
     def row_hash(self) -> str:
         """A hash of the pairs and their scores."""
-        return content_key(
-            [(one.name, one.first, one.second, one.scores.tolist()) for one in self.sets]
-        )
+        contents = []
+        for scored_set in self.sets:
+            pairs = (scored_set.first, scored_set.second, scored_set.scores.tolist())
+            contents.append((scored_set.name, *pairs))
+        return content_key(contents)
 
 
 @dataclass(frozen=True)
@@ -200,10 +229,10 @@ class RetrievalData:
         passage_ids: Their identifiers; a passage with a query's own identifier is no candidate of that query.
         queries: The texts of the queries.
         query_ids: Their identifiers.
-        relevant: Of each query, the relevance of passages by their place; those above 0 are relevant.
-        train: Places of queries to train on, int64; empty if there are none.
-        dev: Places of the queries that choose.
-        test: Places of the queries that judge.
+        relevant: Of each query, the relevance of passages by their index; those above 0 are relevant.
+        train: Indices of queries to train on, int64; empty if there are none.
+        dev: Indices of the queries that choose.
+        test: Indices of the queries that judge.
     """
 
     task: str
@@ -225,7 +254,8 @@ class RetrievalData:
         """A hash of the texts, the identifiers, what is relevant, and the parts."""
         texts = (self.passages, self.passage_ids, self.queries, self.query_ids)
         parts = [rows.tolist() for rows in (self.train, self.dev, self.test)]
-        return content_key(*texts, [sorted(one.items()) for one in self.relevant], parts)
+        relevant = [sorted(grades.items()) for grades in self.relevant]
+        return content_key(*texts, relevant, parts)
 
 
 AnyData = TaskData | SimilarityData | RetrievalData
@@ -271,7 +301,9 @@ class Task(ABC):
 
     def variants(self, scorings: Collection[Scoring]) -> Sequence[Task]:
         """Return the tasks that the name stands for, of those that are scored in one of these ways."""
-        return [self] if self.scoring in scorings else []
+        if self.scoring in scorings:
+            return [self]
+        return []
 
     @property
     def spec(self) -> str:
@@ -299,12 +331,10 @@ class Task(ABC):
     @property
     def summary(self) -> str:
         """How models are scored on it, and where it is published."""
-        how = (
-            "similarity of the vectors"
-            if self.scoring == "similarity"
-            else f"{self.scoring} of a probe"
-        )
-        return f"{how}; {self.source or 'embedded'}"
+        scored_by = f"{self.scoring} of a probe"
+        if self.scoring == "similarity":
+            scored_by = "similarity of the vectors"
+        return f"{scored_by}; {self.source or 'embedded'}"
 
     def missing_files(self, data_dir: Path) -> list[str]:
         """Return the files that the data folder lacks."""
@@ -350,7 +380,9 @@ class ProbeTask(Task):
     @property
     def scoring(self) -> Scoring:
         """How models are scored on it."""
-        return "correlation" if self.is_scored else "accuracy"
+        if self.is_scored:
+            return "correlation"
+        return "accuracy"
 
     def load(self, data_dir: Path | None = None) -> TaskData:
         """Return the rows; see `Task`."""

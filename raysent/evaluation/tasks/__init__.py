@@ -55,18 +55,24 @@ def resolve_tasks(
         DataError: If a task's files are missing or wrong, or the data folder holds no task.
     """
     if names is None:
-        return _present_tasks(data_dir, scorings if default is None else default)
+        if default is None:
+            default = scorings
+        return _present_tasks(data_dir, default)
+    if isinstance(names, str | Task):
+        names = [names]
     tasks: dict[str, Task] = {}
-    named = [names] if isinstance(names, str | Task) else names
-    for task in (task for name in named for task in _tasks_of(name, scorings, option)):
-        task.check_files(data_dir)
-        # Files are named by tasks, and some systems take capital and small letters for one.
-        other = tasks.setdefault(task.name.casefold(), task)
-        if other != task:
-            same = (
-                "this name" if other.name == task.name else f"this name but for case: {other.name}"
-            )
-            raise ConfigError(f"{option}{task.name}: two different tasks have {same}; rename one")
+    for name in names:
+        for task in _tasks_of(name, scorings, option):
+            task.check_files(data_dir)
+            # Files are named by tasks, and some systems take capital and small letters for one.
+            first = tasks.setdefault(task.name.casefold(), task)
+            if first != task:
+                same = "this name"
+                if first.name != task.name:
+                    same += f" but for case: {first.name}"
+                raise ConfigError(
+                    f"{option}{task.name}: two different tasks have {same}; rename one"
+                )
     return list(tasks.values())
 
 
@@ -81,15 +87,15 @@ def find_task(
         ConfigError: If there is none, it is scored in another way, or the name stands for several.
         DataError: If a file of an own task cannot be read.
     """
-    found = _tasks_of(name, scorings, option)
-    if len(found) > 1:
+    tasks = _tasks_of(name, scorings, option)
+    if len(tasks) > 1:
         # Scores of an own file are predicted by a probe; the similarity of vectors is a second task of the same rows.
-        named = [task for task in found if task.scoring in PROBED]
-        if len(named) == 1:
-            return named[0]
-        names = ", ".join(task.name for task in found)
+        probed = [task for task in tasks if task.scoring in PROBED]
+        if len(probed) == 1:
+            return probed[0]
+        names = ", ".join(task.name for task in tasks)
         raise ConfigError(f"{option}{name}: must be one task; given {names}; name one label")
-    return found[0]
+    return tasks[0]
 
 
 def _tasks_of(name: str | Task, scorings: Collection[Scoring], option: str) -> list[Task]:
@@ -99,18 +105,18 @@ def _tasks_of(name: str | Task, scorings: Collection[Scoring], option: str) -> l
             f"{option}must be a name, a file or raysent.Task(TABLE, ...); given {type(name).__name__}"
         )
     if isinstance(name, Task):
-        named: list[Task] = [name]
-    elif is_task_file(name, known={_plain(one) for one in TASKS}):
-        named = list(open_tasks(name))
+        tasks: list[Task] = [name]
+    elif is_task_file(name, known={_plain(registered) for registered in TASKS}):
+        tasks = list(open_tasks(name))
     else:
-        named = [_registered_task(name, scorings, option)]
-    found = [variant for task in named for variant in task.variants(scorings)]
-    if not found:
+        tasks = [_registered_task(name, scorings, option)]
+    variants = [variant for task in tasks for variant in task.variants(scorings)]
+    if not variants:
         raise ConfigError(
-            f"{option}{named[0].name}: must be scored by {' or '.join(sorted(scorings))}; "
-            f"it is scored by {named[0].scoring}"
+            f"{option}{tasks[0].name}: must be scored by {' or '.join(sorted(scorings))}; "
+            f"it is scored by {tasks[0].scoring}"
         )
-    return found
+    return variants
 
 
 def load_task(
@@ -136,14 +142,22 @@ def absent_tasks(data_dir: Path) -> list[str]:
 
 
 def _registered_task(name: str, scorings: Collection[Scoring], option: str) -> Task:
-    by_plain = {_plain(known): known for known in TASKS}
-    known = by_plain.get(_plain(name))
-    if known is not None or name in TASKS.broken:
-        return TASKS.find(known or name, where=f"{option}{name}")
+    """Return the task of the registry that has a name, however it is written.
+
+    Raises:
+        ConfigError: If there is none.
+    """
+    by_plain = {_plain(registered): registered for registered in TASKS}
+    registered_name = by_plain.get(_plain(name))
+    if registered_name is not None or name in TASKS.broken:
+        return TASKS.find(registered_name or name, where=f"{option}{name}")
     # Close names are searched among plain names, so that case alone never hides one.
     close = get_close_matches(_plain(name), by_plain, n=1)
-    usable = [task.name for task in TASKS.values() if task.scoring in scorings]
-    hint = f"did you mean '{by_plain[close[0]]}'?" if close else f"known: {', '.join(usable)}"
+    if close:
+        hint = f"did you mean '{by_plain[close[0]]}'?"
+    else:
+        usable = [task.name for task in TASKS.values() if task.scoring in scorings]
+        hint = f"known: {', '.join(usable)}"
     raise ConfigError(f"{option}{shown(name)}: unknown task; {hint}{TASKS.failures}")
 
 
@@ -199,8 +213,10 @@ def check_data(data_dir: Path) -> list[FilesStatus]:
 def _files_status(task: Task, data_dir: Path) -> FilesStatus:
     missing = task.missing_files(data_dir)
     if missing:
-        others = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
-        return FilesStatus(task.name, "missing", 0, f"no {missing[0]}{others}", task.source)
+        problem = f"no {missing[0]}"
+        if len(missing) > 1:
+            problem += f" and {len(missing) - 1} more"
+        return FilesStatus(task.name, "missing", 0, problem, task.source)
     try:
         return FilesStatus(task.name, "complete", len(task.load(data_dir)), "", task.source)
     except DataError as error:
