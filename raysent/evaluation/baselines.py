@@ -51,47 +51,48 @@ def baselines_of(
     are those of words under a protocol other than `fast`, which needs vectors. `ranks` is for tasks with queries;
     `tasks` are what the models are evaluated on, see `lexical_names`.
     """
-    own = dict[str, str]()
-    names = (
-        [*RANKING]
-        if ranks
-        else [*lexical_names(tasks)]
-        if protocol.partition("/")[0] == "fast"
-        else []
-    )
-    trained = next(
-        (
-            one
-            for one in members
-            if one.encoder is None and model_folder(Path(one.path)) is not None
-        ),
-        None,
-    )
+    paths: list[str] = []
+    if ranks:
+        paths += RANKING
+    elif protocol.partition("/")[0] == "fast":
+        paths += lexical_names(tasks)
+    # What is made of the trained model has its short name, not its folder's.
+    names: dict[str, str] = {}
+    trained = next((member for member in members if _is_trained(member)), None)
     if trained is not None:
         dim = load_model(trained.path).get_sentence_embedding_dimension()
-        own = {
-            f"{what}{trained.path}": f"{what}{trained.name}"
-            for what in ("words:", "start:", "words:start:")
-        }
-        names += [*(name for name in own if _can_load(name)), f"hash:{dim}"]
-    given = {member.path for member in members}
-    missing = [name for name in names if name not in given]
-    return (
-        [replace(one, name=own.get(one.path, one.name)) for one in expand(missing)]
-        if missing
-        else []
-    )
+        for scheme in ("words:", "start:", "words:start:"):
+            path = f"{scheme}{trained.path}"
+            names[path] = f"{scheme}{trained.name}"
+            if _can_load(path):
+                paths.append(path)
+        paths.append(f"hash:{dim}")
+    member_paths = {member.path for member in members}
+    missing = [path for path in paths if path not in member_paths]
+    if not missing:
+        return []
+    baselines = expand(missing)
+    return [replace(member, name=names.get(member.path, member.name)) for member in baselines]
+
+
+def _is_trained(member: Member) -> bool:
+    """Return whether a model is in a folder of its own, and so has word vectors and perhaps a start."""
+    return member.encoder is None and model_folder(Path(member.path)) is not None
 
 
 def lexical_names(tasks: Iterable[Task]) -> tuple[str, ...]:
     """Return the lexical baselines of tasks: without that of words where none of them writes blanks between words."""
-    unspaced = [task.unspaced_language is not None for task in tasks]
-    return LEXICAL[1:] if unspaced and all(unspaced) else LEXICAL
+    are_unspaced = [task.unspaced_language is not None for task in tasks]
+    if are_unspaced and all(are_unspaced):
+        return LEXICAL[1:]
+    return LEXICAL
 
 
 def can_answer(path: str, *, ranks: bool) -> bool:
     """Return whether a model, given the argument of `load`, answers tasks with queries, or other ones."""
-    return path not in (LEXICAL if ranks else RANKING)
+    if ranks:
+        return path not in LEXICAL
+    return path not in RANKING
 
 
 def is_baseline(path: str) -> bool:
@@ -132,11 +133,12 @@ def worth_elsewhere(
         if not leaders and lexical in paths:
             leaders = [lexical]
     leaders = leaders or [path for path in paths if path not in tuned] or list(paths)
-    of_encoders = any(is_pretrained(path) for path in leaders)
-    learned = [path for path in paths if path in tuned] if of_encoders else []
-    each = dict.fromkeys(leaders, (1 - _WORTH_OF_TUNED * bool(learned)) / len(leaders))
-    each |= dict.fromkeys(learned, _WORTH_OF_TUNED / max(1, len(learned)))
-    return [each.get(path, 0.0) for path in paths]
+    learned: list[str] = []
+    if any(is_pretrained(path) for path in leaders):
+        learned = [path for path in paths if path in tuned]
+    worths = dict.fromkeys(leaders, (1 - _WORTH_OF_TUNED * bool(learned)) / len(leaders))
+    worths |= dict.fromkeys(learned, _WORTH_OF_TUNED / max(1, len(learned)))
+    return [worths.get(path, 0.0) for path in paths]
 
 
 def below_start(scores: Mapping[str, float]) -> dict[str, float]:
@@ -145,12 +147,12 @@ def below_start(scores: Mapping[str, float]) -> dict[str, float]:
     Args:
         scores: Model -> its score; a model without a score of `start:MODEL` is left out.
     """
-    lost = {
-        name: scores[f"start:{name}"] - score
-        for name, score in scores.items()
-        if f"start:{name}" in scores
-    }
-    return {name: points for name, points in lost.items() if points > 0}
+    lost = {}
+    for name, score in scores.items():
+        start_score = scores.get(f"start:{name}")
+        if start_score is not None and start_score > score:
+            lost[name] = start_score - score
+    return lost
 
 
 def _can_load(name: str) -> bool:

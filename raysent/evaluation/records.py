@@ -95,12 +95,10 @@ class Costs:
 
     def __add__(self, other: Costs) -> Costs:
         """Return the costs of both together; unknown if one of them is."""
-        return Costs(
-            *(
-                None if None in pair else sum(pair)
-                for pair in zip(astuple(self), astuple(other), strict=True)
-            )
-        )
+        sums = []
+        for pair in zip(astuple(self), astuple(other), strict=True):
+            sums.append(None if None in pair else sum(pair))
+        return Costs(*sums)
 
 
 @dataclass(frozen=True)
@@ -218,7 +216,9 @@ LEARNED_NOTE = (
 
 def mean_heading(tasks: Collection[str]) -> str:
     """Return the heading of the mean over tasks, which must not be that of a task: a table may be called mean.csv."""
-    return "mean" if "mean" not in tasks else "mean of all tasks"
+    if "mean" in tasks:
+        return "mean of all tasks"
+    return "mean"
 
 
 @dataclass(frozen=True)
@@ -314,7 +314,7 @@ class MtebScore:
 
 
 AnyScore = Score | SimilarityScore | MtebScore
-WithoutProbe = TypeVar("WithoutProbe", SimilarityScore, MtebScore)
+_WithoutProbe = TypeVar("_WithoutProbe", SimilarityScore, MtebScore)
 
 
 def read_scores(folder: Path) -> list[AnyScore]:
@@ -323,40 +323,51 @@ def read_scores(folder: Path) -> list[AnyScore]:
     Raises:
         ArtifactError: If a file is truncated or not a record.
     """
-    found = []
+    scores = []
     for path in sorted([*folder.glob("*/*.json"), *folder.glob("*/*/*.json")]):
-        values = read_json(path)
+        about = read_json(path)
         try:
-            found.append(_any_score(values))
+            scores.append(_any_score(about))
         except (AttributeError, KeyError, TypeError, ValueError):
             raise ArtifactError(
                 f"{path}: not a record of an evaluation; remove it, or evaluate again"
             ) from None
-    return found
+    return scores
 
 
-def score_of(values: Mapping[str, Any]) -> Score:
+def score_of(about: Mapping[str, Any]) -> Score:
     """Return the scores of a record's plain values; files of earlier versions lack some."""
-    interval = values.get("interval")
+    interval = about.get("interval")
+    if interval is not None:
+        interval = (float(interval[0]), float(interval[1]))
     return Score(
-        **{name: values[name] for name in ("model", "task", "protocol", "validation", "test")},
-        interval=None if interval is None else (float(interval[0]), float(interval[1])),
-        measures=values.get("measures", {}),
-        row_hash=values.get("row_hash", ""),
-        costs=Costs(**values.get("costs", {})),
-        learned=bool(values.get("learned")),
-        encode_ms=values.get("seconds", {}).get("encode_ms_per_1000"),
-        by_query=tuple(values.get("by_query", ())),
-        num_queries=values.get("num_queries", {}),
+        model=about["model"],
+        task=about["task"],
+        protocol=about["protocol"],
+        validation=about["validation"],
+        test=about["test"],
+        interval=interval,
+        measures=about.get("measures", {}),
+        row_hash=about.get("row_hash", ""),
+        costs=Costs(**about.get("costs", {})),
+        learned=bool(about.get("learned")),
+        encode_ms=about.get("seconds", {}).get("encode_ms_per_1000"),
+        by_query=tuple(about.get("by_query", ())),
+        num_queries=about.get("num_queries", {}),
     )
 
 
-def _any_score(values: Mapping[str, Any]) -> AnyScore:
-    plain = {name: value for name, value in values.items() if name != "key"}
-    if values.get("protocol") == MTEB:
-        del plain["protocol"]
-        return MtebScore(**{**plain, "costs": Costs(**values["costs"])})
-    return SimilarityScore(**plain) if "pearson" in values else score_of(values)
+def _any_score(about: Mapping[str, Any]) -> AnyScore:
+    """Return the score of a file's plain values, which say by their protocol and names of which kind it is."""
+    attributes = dict(about)
+    attributes.pop("key", None)
+    if attributes.get("protocol") == MTEB:
+        del attributes["protocol"]
+        attributes["costs"] = Costs(**attributes["costs"])
+        return MtebScore(**attributes)
+    if "pearson" in attributes:
+        return SimilarityScore(**attributes)
+    return score_of(about)
 
 
 def record_folder(folder: Path, protocol: str) -> Path:
@@ -380,8 +391,9 @@ def write_record(folder: Path, record: Record) -> None:
         "probe_weights": record.probe.weights,
         "probe_intercepts": record.probe.intercepts,
     }
-    arrays |= {"units": record.units} if len(record.units) else {}
-    arrays |= {f"{_MODEL_ARRAYS}{name}": value for name, value in record.arrays.items()}
+    if len(record.units):
+        arrays["units"] = record.units
+    arrays |= {f"{_MODEL_ARRAYS}{name}": array for name, array in record.arrays.items()}
     for number, fold in enumerate(record.folds):
         arrays |= {f"fold{number}_{name}": getattr(fold, name) for name in _OF_FOLD}
     arrays_path = path_below(folder, f"{record.task}.npz")
@@ -508,30 +520,38 @@ def has_parted_units(folder: Path, data: TaskData) -> bool:
 
 
 def _record(about: dict[str, Any], arrays: dict[str, np.ndarray]) -> Record:
-    folds = tuple(
-        FoldResult(**{name: arrays[f"fold{number}_{name}"] for name in _OF_FOLD}, strength=strength)
-        for number, strength in enumerate(about["fold_strengths"])
-    )
+    """Return a record of its plain values and its arrays; those of earlier versions lack some."""
+    folds = []
+    for number, strength in enumerate(about["fold_strengths"]):
+        of_fold = {name: arrays[f"fold{number}_{name}"] for name in _OF_FOLD}
+        folds.append(FoldResult(**of_fold, strength=strength))
+    # Records of earlier versions measure accuracy besides only where it is not what counts.
+    metric = "accuracy"
+    if "accuracy" in about["measures"]:
+        metric = "macro_f1"
+    model_arrays = {}
+    for name, array in arrays.items():
+        if name.startswith(_MODEL_ARRAYS):
+            model_arrays[name.removeprefix(_MODEL_ARRAYS)] = array
     return Record(
         **{name: about[name] for name in _PLAIN},
         label_names=tuple(about["label_names"]),
         label_kind=about.get("label_kind", "text"),
-        # Records of earlier versions measure accuracy besides only where it is not what counts.
-        metric=about.get("metric", "macro_f1" if "accuracy" in about["measures"] else "accuracy"),
+        metric=about.get("metric", metric),
         labels=arrays["labels"],
         scores=arrays["scores"],
         units=arrays.get("units", EACH_ROW),
-        folds=folds,
+        folds=tuple(folds),
         probe=Probe(arrays["probe_weights"], arrays["probe_intercepts"], about["probe_strength"]),
-        about={name: about[name] for name in _ABOUT}
-        | {"costs": about.get("costs", {}), "scale": about.get("scale")}
-        | {name: about.get(name, False) for name in ("learned", "own_layer")}
-        | {"out_of_fold": about.get("out_of_fold", True)},
-        arrays={
-            name.removeprefix(_MODEL_ARRAYS): value
-            for name, value in arrays.items()
-            if name.startswith(_MODEL_ARRAYS)
+        about={
+            **{name: about[name] for name in _ABOUT},
+            "costs": about.get("costs", {}),
+            "scale": about.get("scale"),
+            "learned": about.get("learned", False),
+            "own_layer": about.get("own_layer", False),
+            "out_of_fold": about.get("out_of_fold", True),
         },
+        arrays=model_arrays,
     )
 
 
@@ -541,14 +561,16 @@ def write_score(folder: Path, score: SimilarityScore | MtebScore, *, key: str) -
     Raises:
         ArtifactError: If the folder cannot be written.
     """
-    protocol = {"protocol": MTEB} if isinstance(score, MtebScore) else {}
-    path = path_below(folder, f"{score.task}.json")
-    write_json(path, {"key": key, **protocol, **asdict(score)})
+    about: dict[str, Any] = {"key": key}
+    if isinstance(score, MtebScore):
+        # A score of similarities is known by its names.
+        about["protocol"] = MTEB
+    write_json(path_below(folder, f"{score.task}.json"), {**about, **asdict(score)})
 
 
 def read_score(
-    folder: Path, task: str, kind: type[WithoutProbe], *, key: str
-) -> WithoutProbe | None:
+    folder: Path, task: str, kind: type[_WithoutProbe], *, key: str
+) -> _WithoutProbe | None:
     """Return a score without a probe, or None if it is missing, incomplete, or has another key.
 
     Raises:
@@ -559,7 +581,9 @@ def read_score(
         return None
     with record_errors(folder, task):
         score = _any_score(about)
-    return score if isinstance(score, kind) else None
+    if isinstance(score, kind):
+        return score
+    return None
 
 
 def library_versions() -> dict[str, str]:
@@ -576,9 +600,10 @@ def costs_of(path: Path) -> Costs:
     folder = model_folder(path)
     if folder is not None:
         # The outcome of a model in a run's folder is in that folder.
-        hours = (_training_hours(place / OUTCOME_FILE) for place in (folder, folder.parent))
-        known = next((value for value in hours if value is not None), None)
-        return Costs(_num_parameters(folder / TENSORS_FILE), _num_bytes(folder), known)
+        hours = _training_hours(folder / OUTCOME_FILE)
+        if hours is None:
+            hours = _training_hours(folder.parent / OUTCOME_FILE)
+        return Costs(_num_parameters(folder / TENSORS_FILE), _num_bytes(folder), hours)
     if any((path / file).is_file() for file in (ENSEMBLE_FILE, COMPOSITION_FILE, FUSION_FILE)):
         return sum((costs_of(Path(member)) for member in part_paths(path)), Costs(0, 0, 0.0))
     return Costs()
@@ -602,6 +627,10 @@ def _num_parameters(path: Path) -> int | None:
 def _training_hours(path: Path) -> float | None:
     if not path.is_file():
         return None
-    values = read_json(path)
-    seconds = values.get("seconds") if isinstance(values, dict) else None
-    return seconds / SECONDS_PER_HOUR if isinstance(seconds, int | float) else None
+    outcome = read_json(path)
+    if not isinstance(outcome, dict):
+        return None
+    seconds = outcome.get("seconds")
+    if not isinstance(seconds, int | float):
+        return None
+    return seconds / SECONDS_PER_HOUR
