@@ -386,7 +386,7 @@ def _unique_names(sources: Sequence[str | SentenceEncoder]) -> list[str]:
 
 
 def _folder_above(path: str) -> Path:
-    """Return the folder that tells two models of one name apart: of a trial the sweep's, of another the one above."""
+    """Return the folder that parts two models of one name: of a trial the sweep's, of another the one above."""
     folder = Path(path).resolve()
     if folder.parent.name == TRIALS_FOLDER:
         return folder.parent.parent
