@@ -942,6 +942,26 @@ def test_doctor_says_which_task_files_are_there(raysent_, place):
     assert "must have 40 lines as published; given 41" in found["problem"]
 
 
+def test_doctor_of_a_folder_of_data_says_which_spaces_have_their_files(raysent_, place):
+    """In the layout that shipped spaces and papers share; the tasks in it are checked as in their own folder."""
+    (place / "data").rename(place / "senteval")
+    (place / "data/pairs").mkdir(parents=True)
+    (place / "senteval").rename(place / "data/senteval")
+    (place / "data/senteval/SICK").mkdir(exist_ok=True)
+    (place / "data/pairs/ppdb-2.0-xl-phrasal.gz").write_text("")
+    ran = raysent_("doctor", "data")
+    assert ran.code == 0, ran.err
+    named = dict(line.split(maxsplit=1) for line in ran.out.splitlines()[1:])
+    assert named["pairs/ppdb-2.0-xl-phrasal.gz"].startswith("there; read by cse, everything")
+    assert named["nli/allnli_train.jsonl"].startswith("missing; read by ")
+    assert named["MR"] == "complete, 80 rows"
+    assert named["spaces"] == "have all their files: none"
+    values = json.loads(raysent_("doctor", "data", "--json").out)
+    assert {file["file"] for file in values["files"] if file["is_there"]} >= {
+        "pairs/ppdb-2.0-xl-phrasal.gz"
+    }
+
+
 def test_evaluate_takes_a_protocol(raysent_, place):
     """The object names protocol and configuration; records of two protocols stand side by side."""
     arguments = ("evaluate", "hash:16", "--data", "data", "--tasks", "MR")

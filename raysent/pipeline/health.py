@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import numpy as np
 import pandas as pd
 
+from raysent.config import leaves, read_yaml
 from raysent.data.corpus import (
     CorpusConfig,
     corpus_language,
@@ -53,7 +54,7 @@ from raysent.sweeps import (
 from raysent.sweeps.driver import check_task_names
 from raysent.sweeps.samplers import SAMPLERS
 from raysent.sweeps.schedulers import SCHEDULERS
-from raysent.sweeps.space import find_space, read_space
+from raysent.sweeps.space import find_space, read_space, shipped_spaces
 from raysent.sweeps.trackers import TRACKERS
 from raysent.sweeps.trial import ENDED, trials_of
 
@@ -63,6 +64,8 @@ _SPACE_SUFFIXES = (".yaml", ".yml")
 _TEXT_SUFFIXES = (".txt", ".md", ".html", ".htm", ".jsonl")
 # Of sentences without a neighbour: from this part on, objectives that read neighbours learn little.
 _MANY_ALONE = 0.5
+# Where shipped spaces and papers look for what they read, and the folder of SentEval's tasks in it.
+_DATA_FOLDER, _SENTEVAL_FOLDER = "data", "senteval"
 # Folders that are not examined here, by a file in them.
 _OTHER_KINDS = {
     RUN_FILE: "a training",
@@ -105,7 +108,8 @@ def doctor(path: str | Path) -> Health:
     Args:
         path: A table, which is read as for `--task`; a file or a folder of running text, read as for `--corpus`; a
             search-space file or the bare name of a shipped one, which is checked at every edge of its search; a sweep's
-            folder, whose journal and ledger are checked; or a folder in SentEval's layout, whose files are counted.
+            folder, whose journal and ledger are checked; a folder in SentEval's layout, whose files are counted; or one
+            in the layout of docs/papers.md, of which it says what shipped spaces find in it.
 
     Raises:
         RaysentError: If there is no such file or folder, or it cannot be read.
@@ -137,6 +141,8 @@ def _of_folder(folder: Path) -> Health:
                 f"{folder}: must be a table, a text, a search space, a sweep or a folder of task files; given "
                 f"{kind}; 'raysent evaluate {shlex.quote(str(folder))} --task TABLE' scores it"
             )
+    if _is_data(folder):
+        return _of_data(folder)
     found = check_data(folder)
     has_text = all(task.status == "missing" for task in found) and any(
         file.name.removesuffix(".gz").lower().endswith(_TEXT_SUFFIXES) for file in folder.rglob("*")
@@ -230,6 +236,54 @@ def _of_tasks(folder: Path, found: Sequence[FilesStatus]) -> Health:
     return Health(
         lines, problems, {"folder": str(folder), "tasks": [asdict(task) for task in found]}
     )
+
+
+def _is_data(folder: Path) -> bool:
+    """Return whether a folder has the layout of docs/papers.md: a file of it, or the folder of the tasks."""
+    names = (_SENTEVAL_FOLDER, *_readers_of_data())
+    return any((folder / name).exists() for name in names)
+
+
+def _of_data(folder: Path) -> Health:
+    """Return which files of the layout of docs/papers.md a folder holds, and which shipped spaces lack one."""
+    has_tasks = (folder / _SENTEVAL_FOLDER).is_dir()
+    tasks = check_data(folder / _SENTEVAL_FOLDER) if has_tasks else []
+    readers = _readers_of_data()
+    files = [
+        {"file": name, "is_there": (folder / name).exists(), "spaces": readers[name]}
+        for name in sorted(readers)
+    ]
+    facts = []
+    for file in files:
+        state = "there" if file["is_there"] else "missing"
+        facts.append((file["file"], f"{state}; read by {', '.join(file['spaces'])}"))
+    facts += [
+        (task.task, f"complete, {task.num_rows:,} rows")
+        for task in tasks
+        if task.status == "complete"
+    ]
+    lacking = {space for file in files if not file["is_there"] for space in file["spaces"]}
+    whole = sorted({space for file in files for space in file["spaces"]} - lacking)
+    facts.append(("spaces", f"have all their files: {', '.join(whole) or 'none'}"))
+    num_there = sum(bool(file["is_there"]) for file in files)
+    lines = _answer(
+        f"{folder}: {num_there} of {len(files)} files that shipped spaces read, in the layout of docs/papers.md",
+        facts,
+    )
+    problems = tuple(task.problem for task in tasks if task.status == "wrong")
+    values = {"folder": str(folder), "files": files, "tasks": [asdict(task) for task in tasks]}
+    return Health(lines, problems, values)
+
+
+def _readers_of_data() -> dict[str, list[str]]:
+    """Return the files below the folder of data that shipped spaces name, each with the spaces that read it."""
+    readers: dict[str, list[str]] = {}
+    for path in shipped_spaces():
+        for text in leaves(read_yaml(path).values):
+            head, _, name = str(text).partition("/")
+            if head == _DATA_FOLDER and path.stem not in readers.setdefault(name, []):
+                readers[name].append(path.stem)
+    return readers
 
 
 def _of_table(path: str) -> Health:

@@ -11,6 +11,7 @@ from .reading import find_space as find_space
 from .reading import parse_space as parse_space
 from .reading import read_space as read_space
 from .reading import schema as schema
+from .reading import shipped_spaces as shipped_spaces
 from .reading import with_absolute_paths as with_absolute_paths
 from .reading import with_overrides as with_overrides
 from .reading import with_values as with_values

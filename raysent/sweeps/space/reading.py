@@ -165,6 +165,11 @@ def schema() -> dict[str, Any]:
 FOLDER = "search_spaces"
 
 
+def shipped_spaces() -> list[Path]:
+    """Return the search-space files that are shipped, in the order of their names."""
+    return sorted(shipped_path(FOLDER).glob("*.yaml"))
+
+
 def find_space(name: str) -> Path:
     """Return the search-space file of a path or of a bare name, such as `quick_thoughts`.
 
