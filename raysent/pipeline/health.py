@@ -248,29 +248,29 @@ def _of_data(folder: Path) -> Health:
     """Return which files of the layout of docs/papers.md a folder holds, and which shipped spaces lack one."""
     has_tasks = (folder / _SENTEVAL_FOLDER).is_dir()
     tasks = check_data(folder / _SENTEVAL_FOLDER) if has_tasks else []
-    readers = _readers_of_data()
-    files = [
-        {"file": name, "is_there": (folder / name).exists(), "spaces": readers[name]}
-        for name in sorted(readers)
-    ]
+    readers = dict(sorted(_readers_of_data().items()))
+    there = {name for name in readers if (folder / name).exists()}
     facts = []
-    for file in files:
-        state = "there" if file["is_there"] else "missing"
-        facts.append((file["file"], f"{state}; read by {', '.join(file['spaces'])}"))
+    for name, spaces in readers.items():
+        state = "there" if name in there else "missing"
+        facts.append((name, f"{state}; read by {', '.join(spaces)}"))
     facts += [
         (task.task, f"complete, {task.num_rows:,} rows")
         for task in tasks
         if task.status == "complete"
     ]
-    lacking = {space for file in files if not file["is_there"] for space in file["spaces"]}
-    whole = sorted({space for file in files for space in file["spaces"]} - lacking)
+    lacking = {space for name, spaces in readers.items() if name not in there for space in spaces}
+    whole = sorted({space for spaces in readers.values() for space in spaces} - lacking)
     facts.append(("spaces", f"have all their files: {', '.join(whole) or 'none'}"))
-    num_there = sum(bool(file["is_there"]) for file in files)
     lines = _answer(
-        f"{folder}: {num_there} of {len(files)} files that shipped spaces read, in the layout of docs/papers.md",
+        f"{folder}: {len(there)} of {len(readers)} files that shipped spaces read, in the layout of docs/papers.md",
         facts,
     )
     problems = tuple(task.problem for task in tasks if task.status == "wrong")
+    files = [
+        {"file": name, "is_there": name in there, "spaces": spaces}
+        for name, spaces in readers.items()
+    ]
     values = {"folder": str(folder), "files": files, "tasks": [asdict(task) for task in tasks]}
     return Health(lines, problems, values)
 
