@@ -10,7 +10,7 @@ unexport PYTHONDONTWRITEBYTECODE
 RETIRED := anew|foretells?|frugal|hears?|heard|honest|likest|lookouts?|nobody|nought|sittings?|told|tells|whoever|yardstick
 PROSE := raysent docs examples search_spaces README.md CONTRIBUTING.md cluster.yaml
 
-.PHONY: help setup quickstart test wheel-test versions journeys chaos cloud-chaos mutants lint types docs dist bench clean
+.PHONY: help setup quickstart test wheel-test versions release-check journeys chaos cloud-chaos mutants lint types docs dist bench clean
 .DEFAULT_GOAL := help
 
 help:  ## What can be made
@@ -36,30 +36,13 @@ test: setup  ## The tests, in two processes; `make journeys` and `make chaos` ha
 wheel-test: setup  ## The wheel and the sdist: what they hold, and a sweep from the wheel in an empty folder
 	$(BIN)/python -m pytest tests/test_packaging.py
 
-# Tests with the lowest version of Ray that a list of pyproject.toml allows, then with the one of .venv.
-define with_ray
-lowest=$$($(BIN)/python -c 'import functools, tomllib; project = tomllib.load(open("pyproject.toml", "rb"))["project"]; \
-	names = functools.reduce(dict.get, "$(1)".split("."), project); \
-	print(next(name.split(">=")[1].split(",")[0] for name in names if name.startswith("ray[")))') && \
-$(BIN)/uv pip install --quiet --python $(BIN)/python --target build/versions/ray-$$lowest --no-deps "ray==$$lowest.0" && \
-for ray in $(CURDIR)/build/versions/ray-$$lowest $(CURDIR); do \
-	PYTHONPATH=$$ray $(BIN)/python -m pytest $(2) || exit 1; \
-done
-endef
+versions: setup  ## Tests with the lowest and the newest versions of every dependency but torch; LISTS names some
+	$(BIN)/python tests/versions.py $(LISTS)
 
-# What is asked for comes from the extra `pretrained`; torch and what is computed with stay those of .venv.
-versions: setup  ## Tests with the lowest and the newest versions: Ray's, and the libraries of pretrained encoders
-	$(call with_ray,dependencies,tests/test_ray_folder.py tests/test_preemption.py tests/test_exit_codes.py tests/test_ray_train.py)
-	$(call with_ray,optional-dependencies.cluster,tests/test_cluster_file.py tests/test_admission.py tests/test_cluster.py)
-	mkdir -p build/versions
-	printf "%s; sys_platform == 'never'\n" torch numpy scipy scikit-learn > build/versions/kept.txt
-	for end in lowest-direct highest; do \
-		$(BIN)/uv pip install --quiet --python $(BIN)/python --target build/versions/$$end --upgrade --resolution $$end \
-			--override build/versions/kept.txt $$($(BIN)/python -c 'import tomllib; \
-			print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["pretrained"])') && \
-		PYTHONPATH=$(CURDIR)/build/versions/$$end $(BIN)/python -m pytest -m "not cluster" -W 'ignore:`torch.jit.script_method`' \
-			tests/test_backbones.py tests/test_pretrained.py tests/test_exports.py || exit 1; \
-	done
+release-check: setup  ## Before a release: the archives, the wheel with each of PYTHONS, both ends of all versions
+	$(BIN)/uv pip install --quiet --python $(BIN)/python --constraint constraints.txt --group release
+	$(BIN)/python tests/release.py $(PYTHONS)
+	$(MAKE) versions
 
 journeys: setup  ## Before a release: paths of users and clusters that take more than half a minute each, from the wheel
 	$(BIN)/python -m pytest -m journey --numprocesses 2 --dist loadfile --no-loadscope-reorder --durations 12

@@ -16,7 +16,7 @@ import pytest
 from caches import share_cache
 from filelock import FileLock
 from hypothesis import settings
-from installed import build, install
+from installed import build, install, install_with
 
 if TYPE_CHECKING:
     from command import CommandLine
@@ -31,6 +31,19 @@ os.environ.setdefault("RAYSENT_WITH", "none")
 # No test compares clocks: on a busy machine an example may take any time.
 settings.register_profile("raysent", deadline=None)
 settings.load_profile("raysent")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Let `make release-check` name the interpreters for which the wheel is installed."""
+    about = "Install the wheel for this interpreter, from an index, in place of links to what is installed here. Repeatable."
+    parser.addoption("--install-with", action="append", default=[], metavar="PYTHON", help=about)
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run what needs the installed wheel once with each interpreter that is named."""
+    pythons = metafunc.config.option.install_with
+    if pythons and "environment" in metafunc.fixturenames:
+        metafunc.parametrize("environment", pythons, indirect=True, scope="session")
 
 
 def pytest_configure() -> None:
@@ -77,8 +90,15 @@ def archives(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 
 @pytest.fixture(scope="session")
-def environment(archives: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+def environment(
+    request: pytest.FixtureRequest,
+    archives: tuple[Path, Path],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Path:
     """Return a virtual environment with the wheel and the dependencies that it declares, and nothing else."""
+    python = getattr(request, "param", None)
+    if python is not None:
+        return install_with(python, archives[1], tmp_path_factory.mktemp("installed") / "venv")
     folder = _of_all_processes(tmp_path_factory) / "environment"
     with FileLock(folder.with_suffix(".lock")):
         return folder if folder.exists() else install(archives[1], folder)
@@ -177,6 +197,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         is_asked = item.get_closest_marker("quick") or any(
             marker in config.option.markexpr for marker in takes
         )
+        if item.get_closest_marker("release"):
+            takes, is_asked = ["release"], bool(config.option.install_with)
         if takes and not is_asked:
             slow.append(item)
     items[:] = [item for item in items if item not in slow]

@@ -95,6 +95,20 @@ def install(wheel: Path, folder: Path, *, extras: tuple[str, ...] = ()) -> Path:
     return folder
 
 
+def install_with(python: str, wheel: Path, folder: Path) -> Path:
+    """Make a virtual environment of an interpreter with the wheel and its dependencies, as `make setup` makes .venv.
+
+    torch comes by pip, which finds a build for CPUs where this machine has one; all else by uv.
+    """
+    run(python, "-m", "venv", folder, cwd=folder.parent)
+    made = folder / "bin" / "python"
+    constraints = ("--quiet", "--constraint", ROOT / "constraints.txt")
+    run(made, "-m", "pip", "install", *constraints, "torch", cwd=folder)
+    uv = Path(sys.executable).with_name("uv")
+    run(uv, "pip", "install", "--python", made, *constraints, wheel, cwd=folder)
+    return folder
+
+
 class User:
     """Somebody with the installed `raysent`, an empty folder, and no files or credentials."""
 

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tarfile
 import zipfile
+from email import message_from_bytes
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,21 @@ TINY = [
     "--set=labels=[32]",
     "--set=training.max_steps=4",
 ]
+# What somebody writes who types his own code, and reads the types of raysent's.
+TYPED_USE = """
+from pathlib import Path
+
+import raysent
+
+
+def best_answer(table: Path) -> list[str]:
+    sweep: raysent.Sweep = raysent.sweep(tasks=[str(table)], run="runs/typed", time="5m")
+    first: str = sweep.trials.columns[0]
+    return [first, str(sweep.best.encode(["A sentence."]).shape)]
+
+
+raysent.sweep(tusks=["reviews.csv"], trials="many")
+"""
 NOUNS = [f"{kind} {place}" for kind in ("hotel", "camera", "train") for place in range(20)]
 
 
@@ -71,6 +87,50 @@ def test_wheel_holds_the_package_and_the_shipped_files(archives):
     assert [
         name for name, source in expected.items() if held[name] != (ROOT / source).read_bytes()
     ] == []
+
+
+def test_links_of_the_description_lead_somewhere(archives):
+    """What is shown of the package links to whole addresses, or to files of the sdist; its own pages are whole."""
+    with tarfile.open(archives[0]) as archive:
+        held = {name.split("/", 1)[1] for name in archive.getnames() if "/" in name}
+        information = archive.extractfile(f"raysent-{VERSION}/PKG-INFO")
+        assert information is not None
+        described = message_from_bytes(information.read())
+    links = re.findall(r"\]\(([^)#\s]+)[^)]*\)", str(described.get_payload()))
+    assert links
+    whole = [link for link in links if link.startswith("https://")]
+    is_held = [
+        link in held or any(name.startswith(f"{link}/") for name in held)
+        for link in links
+        if link not in whole
+    ]
+    assert all(is_held), links
+    pages = [line.partition(", ")[2] for line in described.get_all("Project-URL", [])]
+    assert [page for page in pages if not page.startswith("https://")] == []
+
+
+@pytest.mark.release
+def test_archives_are_what_an_index_takes(archives):
+    """Their metadata and description are read by twine without an error or a warning."""
+    run(sys.executable, "-m", "twine", "check", "--strict", *archives, cwd=archives[0].parent)
+
+
+@pytest.mark.release
+def test_installed_types_are_read_by_mypy(installed, environment):
+    """Somebody's file passes where it is right, and a wrong argument is found: the types come from the wheel."""
+    use = installed.folder / "use.py"
+    use.write_text(TYPED_USE)
+    python = environment / "bin" / "python"
+    checked = run(
+        *(sys.executable, "-m", "mypy", "--strict", "--python-executable", python),
+        *("--cache-dir", installed.folder / "types", use),
+        cwd=installed.folder,
+        code=1,
+    )
+    *errors, _ = checked.stdout.splitlines()
+    wrong_line = f"use.py:{len(TYPED_USE.splitlines())}:"
+    assert errors
+    assert [error for error in errors if not error.startswith(wrong_line)] == []
 
 
 def test_wheel_declares_dependencies_that_agree(environment):
