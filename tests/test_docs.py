@@ -145,3 +145,13 @@ def test_page_of_interruptions_names_the_file_of_rays_private_names():
         .read_text(encoding="utf-8")
         .startswith('"""The names of Ray that are no part')
     )
+
+
+def test_benchmarks_that_pages_name_exist():
+    """Finished studies are in history; only the pages of changes name what was removed."""
+    pages = [page for page in DOCS.rglob("*.md") if page.parent.name != "changes"]
+    folder = DOCS.parent / "benchmarks"
+    for page in [*pages, DOCS.parent / "README.md"]:
+        for name in re.findall(r"python -m benchmarks\.(\w+)", page.read_text("utf-8")):
+            there = (folder / f"{name}.py", folder / name / "__main__.py")
+            assert any(path.is_file() for path in there), f"{page.name}: benchmarks.{name}"
