@@ -1,7 +1,8 @@
 """Processes of this machine: a function mapped over many items in several of them, and locks that survive a fork.
 
 Results are in order. Only a few items are read ahead, so memory stays bounded. Every process has its own copy of the
-function, which may keep state between its items. With one process the function runs in the caller.
+function, which may keep state between its items. With one process the function runs in the caller. Maps inside
+`shared_processes` use the same processes, which import what they need once.
 
 The pool is loky's: unlike `multiprocessing` with spawn, it does not import the user's main module again, so a script
 needs no ``if __name__ == "__main__"``.
@@ -19,6 +20,9 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import Future
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -41,8 +45,9 @@ _LOOK_S = 1.0  # how often a worker process looks whether the one that started i
 # A worker that has read a large model is started again by the library, which is no user's concern.
 warnings.filterwarnings("ignore", message="A worker was restarted", module="loky")
 
-# The function of a worker process, set by `_initialize`.
+# The function of a worker process, and the file that it was read from.
 _function: Callable[[Any], Any]
+_function_file: Path | None = None
 
 
 def lock_for_forks() -> threading.Lock:
@@ -68,6 +73,41 @@ def num_processes_for(*, bytes_each: int) -> int:
     return max(1, min(num_cores(), available // bytes_each))
 
 
+class _Shared:
+    """The processes of a block of `shared_processes`, once a map has started them.
+
+    Attributes:
+        pool: The pool; None before the first map.
+        num_processes: How many it has.
+    """
+
+    def __init__(self) -> None:
+        """Begin without processes."""
+        self.pool: Any = None
+        self.num_processes = 0
+
+    def close(self) -> None:
+        """End the processes, if there are any."""
+        if self.pool is not None:
+            self.pool.shutdown(kill_workers=True)
+        self.pool = None
+
+
+_SHARED: ContextVar[_Shared | None] = ContextVar("shared processes", default=None)
+
+
+@contextmanager
+def shared_processes() -> Generator[None]:
+    """Let maps of this block that need equally many processes use the same ones; they end with the block."""
+    shared = _Shared()
+    token = _SHARED.set(shared)
+    try:
+        yield
+    finally:
+        _SHARED.reset(token)
+        shared.close()
+
+
 def map_in_processes(
     function: Callable[[Item], Result], items: Iterable[Item], *, num_processes: int
 ) -> Generator[Result]:
@@ -88,25 +128,44 @@ def map_in_processes(
     with tempfile.TemporaryDirectory(prefix="raysent-") as folder, same_import_path():
         path = Path(folder) / "function"
         path.write_bytes(reduction.dumps(function))
+        shared = _SHARED.get()
+        if shared is None or shared.num_processes not in (0, num_processes):
+            shared = _Shared()
+        is_whole = False
         try:
-            pool = loky.ProcessPoolExecutor(
-                num_processes,
-                initializer=_initialize,
-                initargs=(path, os.getpid()),
-                env={"OMP_NUM_THREADS": "1"},
-            )
-        except OSError as error:  # of semaphores
-            raise WorkerError(
-                f"processes: the system refuses them: {error}; is /dev/shm writable, with room?"
-            ) from error
-        yield from _map_in_pool(pool, items, num_ahead=_NUM_AHEAD * num_processes)
+            if shared.pool is None:
+                shared.pool = _pool(num_processes)
+                shared.num_processes = num_processes
+            call = partial(_call, path)
+            yield from _map_in_pool(shared.pool, call, items, num_ahead=_NUM_AHEAD * num_processes)
+            is_whole = True
+        finally:
+            # Processes that still work on what this map has asked for are of no use to another one.
+            if not is_whole or shared is not _SHARED.get():
+                shared.close()
 
 
-def _map_in_pool(pool: Any, items: Iterable[Any], *, num_ahead: int) -> Generator[Any]:
+def _pool(num_processes: int) -> Any:
+    try:
+        return loky.ProcessPoolExecutor(
+            num_processes,
+            initializer=_initialize,
+            initargs=(os.getpid(),),
+            env={"OMP_NUM_THREADS": "1"},
+        )
+    except OSError as error:  # of semaphores
+        raise WorkerError(
+            f"processes: the system refuses them: {error}; is /dev/shm writable, with room?"
+        ) from error
+
+
+def _map_in_pool(
+    pool: Any, call: Callable[[Any], Any], items: Iterable[Any], *, num_ahead: int
+) -> Generator[Any]:
     pending: deque[Future[Any]] = deque()
     try:
         for item in items:
-            pending.append(pool.submit(_call, item))
+            pending.append(pool.submit(call, item))
             if len(pending) >= num_ahead:
                 yield pending.popleft().result()
         while pending:
@@ -115,16 +174,12 @@ def _map_in_pool(pool: Any, items: Iterable[Any], *, num_ahead: int) -> Generato
         raise WorkerError(
             "processes: a worker process died before its work was done, perhaps for lack of memory; use fewer processes"
         ) from error
-    finally:
-        pool.shutdown(kill_workers=True)
 
 
-def _initialize(path: Path, parent: int) -> None:
-    """Read the function of this worker process; warnings are those of the first process, `parent`."""
+def _initialize(parent: int) -> None:
+    """Prepare a worker process; warnings are those of the first process, `parent`."""
     threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
     logging.getLogger("raysent").setLevel(logging.ERROR)
-    global _function  # noqa: PLW0603  # a worker process runs one function only
-    _function = reduction.loads(path.read_bytes())
 
 
 def _end_with(parent: int) -> None:
@@ -134,5 +189,10 @@ def _end_with(parent: int) -> None:
     os._exit(1)
 
 
-def _call(item: object) -> Any:
+def _call(path: Path, item: object) -> Any:
+    """Call the function of a file, which is read where this process has another one, or none yet."""
+    global _function, _function_file  # noqa: PLW0603  # a worker process has one function at a time
+    if path != _function_file:
+        _function = reduction.loads(path.read_bytes())
+        _function_file = path
     return _function(item)

@@ -5,6 +5,7 @@ import operator
 import os
 import subprocess
 import sys
+import time
 from functools import partial
 
 import psutil
@@ -12,7 +13,7 @@ import pytest
 
 from raysent import parallel
 from raysent.errors import DataError, RaysentError, WorkerError
-from raysent.parallel import map_in_processes, num_processes_for
+from raysent.parallel import map_in_processes, num_processes_for, shared_processes
 
 
 class Counter:
@@ -67,6 +68,31 @@ def test_map_in_processes_reports_a_dead_process():
         RaysentError, match="processes: a worker process died before its work was done"
     ):
         list(map_in_processes(os._exit, [3, 3, 3], num_processes=2))
+
+
+def pid_after(_item):
+    """Return the process id, once another process has had the time to take an item too."""
+    time.sleep(0.2)
+    return os.getpid()
+
+
+def test_maps_of_a_block_share_their_processes():
+    """So that libraries are imported once; each map has its own function, and a failed one ends no other."""
+    with shared_processes():
+        first = set(map_in_processes(pid_after, range(8), num_processes=2))
+        doubled = list(map_in_processes(partial(operator.mul, 2), range(9), num_processes=2))
+        again = set(map_in_processes(pid_after, range(8), num_processes=2))
+        other = set(map_in_processes(pid_after, range(8), num_processes=3))
+        with pytest.raises(DataError, match="^7: must not be here$"):
+            list(map_in_processes(fail, [7], num_processes=2))
+        later = set(map_in_processes(pid_after, range(8), num_processes=2))
+        assert doubled == list(range(0, 18, 2))
+        assert len(first | again) == 2
+        assert not first & (other | later)
+        assert any(map(psutil.pid_exists, later))
+    assert not any(map(psutil.pid_exists, first | other | later))
+    outside = set(map_in_processes(pid_after, range(8), num_processes=2))
+    assert not outside & (first | later)
 
 
 def test_num_processes_for_fits_cores_and_memory(monkeypatch):

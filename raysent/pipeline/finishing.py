@@ -34,7 +34,7 @@ from raysent.evaluation.members import fault_of
 from raysent.evaluation.task import Task, TaskData
 from raysent.evaluation.task_kinds import TaskRows
 from raysent.evaluation.task_set import TaskSet
-from raysent.parallel import Progress
+from raysent.parallel import Progress, shared_processes
 from raysent.pipeline.evaluation import ClusterMap, map_jobs
 from raysent.pipeline.pretrained import with_middle_layers
 from raysent.pipeline.results import Sweep, SweepEvaluation, write_report
@@ -78,7 +78,9 @@ def evaluate_best(ended: Sweep, machines: EvaluationMachines, *, progress: bool)
                 bar(what, done, total)
 
             finish = _Finish(ended, trials, tasks, on_progress, _map_of(machines))
-            found = finish.run(found.members, recorded.label_sizes)
+            # Scores and label curves need the same libraries, which take a process seconds to import.
+            with shared_processes():
+                found = finish.run(found.members, recorded.label_sizes)
     machines.release()  # the rest is this machine's work
     members = found.members
     if members and (found.result is None or not (ended.folder / ENCODER_FOLDER).is_dir()):
