@@ -28,6 +28,7 @@ from raysent.cost import (
     spot_price,
 )
 from raysent.cost.config import parse_deadline
+from raysent.cost.merging import OpenMachines
 from raysent.errors import ArtifactError, BudgetError, ConfigError
 from raysent.storage import Lines, read_json_lines
 from raysent.storage.layout import LEDGER_FILE
@@ -475,3 +476,26 @@ def test_budget_that_starts_no_trial_is_said_and_which_does():
         == config.too_small
     )
     assert CostConfig(usd_per_hour=60.0).too_small == CostConfig(budget="1usd").too_small == ""
+
+
+def test_what_a_machine_was_charged_has_the_time_of_entries_for_all():
+    """By hand: an hour of its own, half an hour with all others, and half an hour that it has no part in."""
+    machines = OpenMachines()
+    for node in ("a", "b"):
+        machines.add(
+            {
+                "entry": "node",
+                "node": node,
+                "is_open": True,
+                "seconds": 3600.0,
+                "usd": 2.0,
+                "usd_per_hour": 2.0,
+                "worst_usd_per_hour": 2.0,
+                "attached_usd_per_hour": 0.5,
+            }
+        )
+    machines.add({"entry": "all", "seconds": 1800.0, "but": []})
+    machines.add({"entry": "all", "seconds": 1800.0, "but": ["a"]})
+    charged = {node: (charge.seconds, charge.usd) for node, charge in machines.charges().items()}
+    assert charged == {"a": (5400.0, 3.0), "b": (7200.0, 4.0)}
+    assert machines.charge("b").refundable_usd == pytest.approx(4.0 - 2 * 0.5)

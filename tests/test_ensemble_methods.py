@@ -263,6 +263,21 @@ def test_greedy_selection_equals_the_plain_one(members, seed):
     np.testing.assert_allclose(ours / ours.sum(), theirs / theirs.sum())
 
 
+@settings(max_examples=10, deadline=None)
+@given(st.integers(3, 6), SEEDS)
+def test_greedy_weights_are_the_mean_over_bags(members, seed):
+    """Each of twenty halves counts the same, and a member of several of them has the sum of its parts."""
+    predictions, labels = drawn(np.random.default_rng(seed), members=members, rows=9)
+    right = np.exp(MemberPredictions(predictions).of_labels(labels))
+    order = np.argsort(-np.log(right).mean(axis=1), kind="stable")
+    expected = np.zeros(members)
+    for bag in linear_pools.bags(members):
+        chosen = order[bag]
+        counts = np.array(greedy_counts(right[chosen], max_size=linear_pools.MAX_SIZE))
+        expected[chosen] += counts / counts.sum() / 20
+    np.testing.assert_allclose(fit(predictions, labels, method="greedy").weights, expected)
+
+
 def test_greedy_bags_hold_half_of_the_members():
     """Twenty random halves of many members, all of two."""
     assert [len(bag) for bag in linear_pools.bags(7)] == [4] * 20

@@ -361,3 +361,15 @@ def test_costs_leave_out_the_metadata_of_the_file(tmp_path):
     header = json.dumps({"__metadata__": {"format": "pt"}, **tensors}).encode()
     model = write_model(tmp_path / "model", len(header).to_bytes(8, "little") + header + bytes(44))
     assert costs_of(model).num_parameters == 11
+
+
+@pytest.mark.parametrize("old", ["/runs-gone/a/model", "/tiny-gone"])
+def test_member_that_was_moved_beside_what_was_saved_is_found_by_the_end_of_its_path(tmp_path, old):
+    """The whole old path counts, its first folder too."""
+    place = tmp_path / "moved" / old.removeprefix("/")
+    write_model(place)
+    saved = tmp_path / "moved/saved/both"
+    saved.mkdir(parents=True)
+    key = model_key(str(place))
+    assert module._moved(old, key, saved) == str(place)
+    assert module._moved(old, "another key", saved) == old

@@ -649,6 +649,7 @@ def test_predictions_of_rows_are_counted_by_class_and_listed_by_how_sure_they_ar
     again = read_answer_rows(tmp_path)
     assert again is not None
     np.testing.assert_array_equal(again.of_label, rows.of_label)
+    assert {rows.of_label.dtype, rows.probability.dtype} == {np.dtype(np.float32)}
     assert read_answer_rows(tmp_path / "none") is None
 
 

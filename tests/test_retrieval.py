@@ -361,11 +361,14 @@ def test_evaluation_keeps_scores_and_rankings(folder, tmp_path) -> None:
     ]
     assert record.score == score
     assert len(record.ranking.queries) == 40
+    assert record.ranking.rows.dtype == np.int32
     place = tmp_path / "out" / "bm25" / "retrieval"
     arrays = place / f"{score.task}.npz"
     whole = arrays.read_bytes()
     arrays.write_bytes(whole[:200] + bytes([whole[200] ^ 1]) + whole[201:])
-    key = json.loads(arrays.with_suffix(".json").read_text())["key"]
+    about = json.loads(arrays.with_suffix(".json").read_text())
+    assert about["seconds"] == {"encode_ms_per_1000": score.encode_ms}
+    key = about["key"]
     with pytest.raises(ArtifactError, match=r"npz: [^\n]+$"):
         read_retrieval(place, score.task, key=key)
     assert evaluator.evaluate(["bm25"], [str(folder)]) == [score]

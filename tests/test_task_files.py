@@ -399,6 +399,7 @@ BAD: dict[str, tuple[str, bytes, str, str]] = {
     "score NaN": ("x.csv", csv_of("sentence1,sentence2,score", "a,b,1", "c,d,nan"), "", r"row 2: score 'score' must be finite; 1 rows are not$"),
     "equal scores": ("x.csv", csv_of("sentence1,sentence2,score", "a,b,1", "c,d,1"), "", r"must differ between rows; all are 1$"),
     "score out of range": ("x.csv", csv_of("sentence1,sentence2,score", "a,b,1", "c,d,9"), ":range=0+5", r"must be from 0 to 5; given 1 to 9$"),
+    "score that is no column": ("x.csv", csv_of("text_a,text_b,rating", "a,b,1", "c,d,2"), ":text_a=text_a,text_b=text_b,score=ratings", r"score: must name a column; given 'ratings'; did you mean 'rating'"),
     "score of one text": ("x.csv", csv_of("text,score", "a,1", "c,2"), ":score=score", r"score: must be of pairs of texts; given one text a row; name its class with label$"),
     "folds and split": ("x.csv", csv_of("text,label", *GOOD), ":folds=5,split=label", r"split and folds must not both be given$"),
     "folder without a dataset": ("x/y.txt", b"text", "/", r"must be a .csv, .tsv, .jsonl, .parquet file or a folder that datasets saved"),
