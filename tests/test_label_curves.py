@@ -20,6 +20,7 @@ from raysent.ensembles.label_curves import (
     CurveJob,
     LabelScores,
     _draws,
+    _leaders,
     _pool_and_test,
     _resamples,
 )
@@ -292,3 +293,23 @@ def test_a_task_with_queries_has_no_curve_and_loses_no_other(tmp_path, capsys):
     assert capsys.readouterr().err == f"warning: {line}\n"
     with pytest.raises(ConfigError, match=f"^{line}$"):
         raysent.label_curves("hash:8", tasks=asked, **options)
+
+
+@pytest.mark.parametrize(
+    ("leads", "text"),
+    [
+        ("aaaa", "best by an interval is a from 1 labels on"),
+        ("abbb", "best by an interval is a at 1 labels, b from 2 labels on"),
+        ("aabb", "best by an interval is a at 1 labels, a at 2 labels, b from 3 labels on"),
+        ("-abb", "best by an interval is a at 2 labels, b from 3 labels on"),
+        ("ab--", "best by an interval is a at 1 labels, b at 2 labels"),
+        ("----", "no model is better than all others by an interval"),
+    ],
+)
+def test_leaders_are_named_by_the_numbers_at_which_they_lead(leads, text):
+    """One that leads to the end is named once, from the first number of that stretch."""
+
+    def means(name, size):
+        return np.full(100, 2.0 if leads[size - 1] == name else 1.0)
+
+    assert _leaders(["a", "b"], [1, 2, 3, 4], means) == text

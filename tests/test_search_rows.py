@@ -210,6 +210,8 @@ def test_rows_are_read_as_they_were_written(tmp_path):
     for given, read in zip(data, read_rows(path), strict=True):
         assert read.row_hash == given.row_hash
         assert (read.task, read.metric, read.part_of) == (given.task, given.metric, given.part_of)
+        np.testing.assert_array_equal(read.scores, given.scores)
+        assert read.scores.dtype == given.scores.dtype
     written = path.read_text()
     for damaged in (written[:-30], written.replace("text 1", "text 7"), "[1]\n", "no JSON"):
         path.write_text(damaged)

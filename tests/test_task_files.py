@@ -586,3 +586,15 @@ def test_changed_table_in_a_bucket_is_read_again(tmp_path, bucket):
         write_table(tmp_path / "own.csv", rows(number))
         bucket.upload_file(str(tmp_path / "own.csv"), BUCKET, "own.csv")
         assert len(load(f"s3://{BUCKET}/own.csv")) == number
+
+
+@pytest.mark.parametrize(
+    "text", ["tasks: [one.csv]\n", "tasks: {one: {path: own.csv}}\npath: own.csv\n"]
+)
+def test_file_of_tasks_holds_a_mapping_of_names_and_nothing_else(tmp_path, text):
+    """A list, or settings beside the tasks."""
+    (tmp_path / "tasks.yaml").write_text(text)
+    with pytest.raises(
+        ConfigError, match=r"tasks: must be the only key, with a mapping of names to tasks"
+    ):
+        find_task(str(tmp_path / "tasks.yaml"))
