@@ -12,7 +12,7 @@ paired.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import mean
@@ -51,10 +51,10 @@ from raysent.models.schemes.tfidf import LexicalModel
 from raysent.parallel import Progress
 from raysent.storage import path_below, read_json, write_json
 
-LABELS_FOLDER = "label_curves"
+_LABELS_FOLDER = "label_curves"
 DEFAULT_SIZES: tuple[int, ...] = (32, 100, 300, 1000)
 ALL = "all"
-MAX_TEST = 2000
+_MAX_TEST = 2000
 NUM_FOLDS = 3
 NUM_RESAMPLES = 1000
 SEED = 7
@@ -106,7 +106,9 @@ class LabelCurve(StrictModel):
     @property
     def counted(self) -> str:
         """What `sizes` count."""
-        return "pairs" if self.metric == "ndcg_at_10" else "labels"
+        if self.metric == "ndcg_at_10":
+            return "pairs"
+        return "labels"
 
 
 def parse_sizes(sizes: str | int | Sequence[int | str]) -> list[int | str]:
@@ -115,16 +117,23 @@ def parse_sizes(sizes: str | int | Sequence[int | str]) -> list[int | str]:
     Raises:
         ConfigError: If one is no number of at least 8, or `all`.
     """
-    parts = (
-        [part.strip() for part in str(sizes).split(",")] if isinstance(sizes, str | int) else sizes
-    )
-    found = [int(part) if str(part).isdecimal() else part for part in parts if part != ""]
-    if not found:
+    parts: Sequence[int | str]
+    if isinstance(sizes, str | int):
+        parts = [part.strip() for part in str(sizes).split(",")]
+    else:
+        parts = sizes
+    parsed: list[int | str] = []
+    for part in parts:
+        if str(part).isdecimal():
+            parsed.append(int(part))
+        elif part != "":
+            parsed.append(part)
+    if not parsed:
         raise ConfigError("labels: must name at least one number; as 32,100,300,1000,all")
-    for size in found:
+    for size in parsed:
         if size != ALL and not (isinstance(size, int) and size >= 8):
             raise ConfigError(f"labels {size}: must be a number of at least 8, or all")
-    return found
+    return parsed
 
 
 def label_curve(
@@ -154,10 +163,11 @@ def label_curve(
     scores = LabelScores(
         data, members, baselines, sizes=sizes, progress=progress, map_jobs=map_jobs
     )
-    names = [one.name for one in members]
+    names = [member.name for member in members]
     if len(names) > 1:
         scores.combine(ENSEMBLE, names, method=method)
-    scores.answer(data, members, [one for one in baselines if is_free(one.path)])
+    free = [baseline for baseline in baselines if is_free(baseline.path)]
+    scores.answer(data, members, free)
     return scores.curve()
 
 
@@ -169,7 +179,7 @@ def write_curves(folder: Path, curves: Sequence[LabelCurve]) -> None:
     """
     for curve in curves:
         write_json(
-            path_below(folder / LABELS_FOLDER, f"{curve.task}.json"),
+            path_below(folder / _LABELS_FOLDER, f"{curve.task}.json"),
             curve.model_dump(mode="json"),
         )
 
@@ -180,15 +190,15 @@ def read_curves(folder: Path) -> list[LabelCurve]:
     Raises:
         ArtifactError: If a file is of another kind or version.
     """
-    found = []
-    for path in sorted((folder / LABELS_FOLDER).glob("*.json")):
+    curves = []
+    for path in sorted((folder / _LABELS_FOLDER).glob("*.json")):
         try:
-            found.append(LabelCurve.model_validate(read_json(path), strict=False))
+            curves.append(LabelCurve.model_validate(read_json(path), strict=False))
         except pydantic.ValidationError:
             raise ArtifactError(
                 f"{path}: not scores against the number of labels; remove it, or evaluate again"
             ) from None
-    return found
+    return curves
 
 
 @dataclass(frozen=True)
@@ -220,88 +230,124 @@ class CurveJob:
 
     def run(self, *, load: Load = load_model) -> tuple[bool, dict[int, list[_Fitted]]]:
         """Encode the rows that are needed; return whether it had learned labels, and the fits on each number."""
-        encoder = load(self.member.path) if self.member.encoder is None else self.member.encoder
+        encoder = self.member.encoder
+        if encoder is None:
+            encoder = load(self.member.path)
         pool, test = _pool_and_test(self.data)
         draws = {count: _draws(self.data.labels, pool, count) for count in self.counts}
         fitter: _Lexical | _Dense
         if isinstance(encoder, LexicalModel):
             fitter = _Lexical(encoder, self.data, test)
         else:
-            needed = np.unique(
-                np.concatenate([test, *(draw for of_size in draws.values() for draw in of_size)])
-            )
+            all_draws = [draw for of_size in draws.values() for draw in of_size]
+            needed_rows = np.unique(np.concatenate([test, *all_draws]))
             encode = stored(encoder, self.member, is_kept=is_pretrained(self.member.path))
-            fitter = _Dense(encode, self.data, test, needed)
-        return has_learned(encoder, self.data), {
-            count: fitter.fit(of_size) for count, of_size in draws.items()
-        }
+            fitter = _Dense(encode, self.data, test, needed_rows)
+        fits = {count: fitter.fit(of_size) for count, of_size in draws.items()}
+        return has_learned(encoder, self.data), fits
 
 
 def _pool_and_test(data: TaskData) -> tuple[np.ndarray, np.ndarray]:
+    """Return the rows that labels are drawn of, and those that test, int64 [rows] each."""
     data = divided(data)
-    return data.train, np.sort(np.random.default_rng(SEED).permutation(data.test)[:MAX_TEST])
+    shuffled = np.random.default_rng(SEED).permutation(data.test)
+    return data.train, np.sort(shuffled[:_MAX_TEST])
+
+
+def _num_draws(count: int, num_rows: int) -> int:
+    """Return how many draws there are of so many labels; more of few labels, as these differ more."""
+    if count == num_rows:
+        return 1
+    if count <= 100:
+        return 5
+    if count <= 300:
+        return 3
+    return 2
 
 
 def _draws(labels: np.ndarray, pool: np.ndarray, count: int) -> list[np.ndarray]:
     """Return draws of rows, int64 [labels] each; a draw is the beginning of the same draw of any larger size."""
-    num_draws = 1 if count == len(pool) else 5 if count <= 100 else 3 if count <= 300 else 2
     draws = []
-    for number in range(num_draws):
+    for number in range(_num_draws(count, len(pool))):
         generator = np.random.default_rng((SEED, number))
-        draws.append(
-            pool[np.argsort(stratified_ranks(labels[pool], generator), kind="stable")[:count]]
-        )
+        order = np.argsort(stratified_ranks(labels[pool], generator), kind="stable")
+        draws.append(pool[order[:count]])
     return draws
 
 
 def _folds(data: TaskData, draw: np.ndarray) -> np.ndarray:
     """Return the fold of each row of a draw, int64 [labels]; rows that belong together are in one."""
-    units = data.units[draw] if len(data.units) else data.units
+    units = data.units
+    if len(units):
+        units = units[draw]
     return folds_of_units(data.labels[draw], NUM_FOLDS, seed=SEED, units=units)
+
+
+def _counts_of(sizes: Sequence[int | str], *, num_rows: int) -> list[int]:
+    """Return the numbers of labels that sizes stand for, rising; those above the rows there are, are left out."""
+    counts = set()
+    for size in sizes:
+        if size == ALL:
+            counts.add(num_rows)
+        elif int(size) <= num_rows:
+            counts.add(int(size))
+    return sorted(counts)
+
+
+def _num_outputs(num_classes: int) -> int:
+    """Return the outputs of a probe: two classes have one, that of the second."""
+    if num_classes == 2:
+        return 1
+    return num_classes
 
 
 class _Dense:
     """Fits probes on vectors: all draws of a size at once."""
 
     def __init__(
-        self, encoder: Encode, data: TaskData, test: np.ndarray, needed: np.ndarray
+        self, encoder: Encode, data: TaskData, test: np.ndarray, needed_rows: np.ndarray
     ) -> None:
         """Encode the needed rows alone; they are sorted, and contain the test rows and all draws."""
-        columns = tuple([column[row] for row in needed] for column in data.sentences)
-        self.features, self.needed = features_of(encoder, columns, kind=data.kind), needed
-        self.data, self.test = data, test
+        columns = tuple([column[row] for row in needed_rows] for column in data.sentences)
+        self.features = features_of(encoder, columns, kind=data.kind)
+        self.needed_rows = needed_rows
+        self.data = data
+        self.test = test
 
     def fit(self, draws: Sequence[np.ndarray]) -> list[_Fitted]:
         """Return the fits of draws of one size."""
-        union = np.unique(np.concatenate(draws))
-        labels = np.concatenate([self.data.labels[union], self.data.labels[self.test]])
+        drawn_rows = np.unique(np.concatenate(draws))
+        rows = np.concatenate([drawn_rows, self.test])
         fits = Fits(
-            self.features[np.searchsorted(self.needed, np.concatenate([union, self.test]))],
-            class_targets(labels, num_classes=len(self.data.label_names)),
-            trainable=np.arange(len(union)),
+            self.features[np.searchsorted(self.needed_rows, rows)],
+            class_targets(self.data.labels[rows], num_classes=len(self.data.label_names)),
+            trainable=np.arange(len(drawn_rows)),
             strengths=STRENGTHS,
         )
-        places = [np.searchsorted(union, draw) for draw in draws]
-        folds = [_folds(self.data, draw) for draw in draws]
-        masks = torch.zeros(len(labels), len(draws) * (NUM_FOLDS + 1), dtype=torch.bool)
-        for number, (place, fold) in enumerate(zip(places, folds, strict=True)):
-            for left_out in range(NUM_FOLDS + 1):
-                masks[place[fold != left_out], number * (NUM_FOLDS + 1) + left_out] = True
-        margins, num_masks = fits.margins(fits.path(masks)), masks.shape[1]
-        found = []
-        for number, (draw, place, fold) in enumerate(zip(draws, places, folds, strict=True)):
-            first = number * (NUM_FOLDS + 1)
-            problems = first + torch.from_numpy(fold)
-            candidates = [
-                log_probabilities(
-                    margins[torch.from_numpy(place), :, problems + index * num_masks]
-                ).numpy()
-                for index in range(len(STRENGTHS))
-            ]
+        # Of each draw a fit without each fold, and one on all of its rows, as no row has the fold after the last.
+        fits_a_draw = NUM_FOLDS + 1
+        draw_indices = [np.searchsorted(drawn_rows, draw) for draw in draws]
+        draw_folds = [_folds(self.data, draw) for draw in draws]
+        masks = torch.zeros(len(rows), len(draws) * fits_a_draw, dtype=torch.bool)
+        for number, (indices, folds) in enumerate(zip(draw_indices, draw_folds, strict=True)):
+            for left_out in range(fits_a_draw):
+                masks[indices[folds != left_out], number * fits_a_draw + left_out] = True
+        num_masks = masks.shape[1]
+        margins = fits.margins(fits.path(masks))
+        fitted = []
+        for number, draw in enumerate(draws):
+            rows_of_draw = torch.from_numpy(draw_indices[number])
+            first = number * fits_a_draw
+            # Each row is predicted by the fit that left out its fold.
+            problems = first + torch.from_numpy(draw_folds[number])
+            candidates = []
+            for strength_index in range(len(STRENGTHS)):
+                of_strength = margins[rows_of_draw, :, problems + strength_index * num_masks]
+                candidates.append(log_probabilities(of_strength).numpy())
             best = Targets.of(self.data).take(draw).best(candidates, STRENGTHS)
-            tested = margins[len(union) :, :, first + NUM_FOLDS + best * num_masks]
-            found.append(_Fitted(candidates[best], log_probabilities(tested).numpy()))
-        return found
+            tested = margins[len(drawn_rows) :, :, first + NUM_FOLDS + best * num_masks]
+            fitted.append(_Fitted(candidates[best], log_probabilities(tested).numpy()))
+        return fitted
 
 
 class _Lexical:
@@ -317,7 +363,8 @@ class _Lexical:
         self.counts = [vectorizer.transform(column).astype(np.float32) for column in data.sentences]
         for counts in self.counts:
             counts.data = 1 + np.log(counts.data)
-        self.data, self.test = data, test
+        self.data = data
+        self.test = test
 
     def fit(self, draws: Sequence[np.ndarray]) -> list[_Fitted]:
         """Return the fits of draws of one size."""
@@ -325,61 +372,59 @@ class _Lexical:
 
     def _fit(self, draw: np.ndarray) -> _Fitted:
         features = self._features(draw)
-        labels, num_classes = self.data.labels[draw], len(self.data.label_names)
+        drawn_features = features[: len(draw)]
+        test_features = features[len(draw) :]
+        labels = self.data.labels[draw]
+        num_outputs = _num_outputs(len(self.data.label_names))
         folds = _folds(self.data, draw)
         candidates = []
         for strength in STRENGTHS:
-            margins = np.empty(
-                (len(draw), 1 if num_classes == 2 else num_classes), dtype=np.float32
-            )
+            margins = np.empty((len(draw), num_outputs), dtype=np.float32)
             for fold in range(NUM_FOLDS):
-                probe = self._probe(
-                    features[: len(draw)][folds != fold], labels[folds != fold], strength
-                )
-                margins[folds == fold] = (
-                    features[: len(draw)][folds == fold] @ probe.weights + probe.intercepts
-                )
+                is_held_out = folds == fold
+                probe = self._probe(drawn_features[~is_held_out], labels[~is_held_out], strength)
+                held_out = drawn_features[is_held_out]
+                margins[is_held_out] = held_out @ probe.weights + probe.intercepts
             candidates.append(Probe.log_probabilities_of_margins(margins))
         best = Targets.of(self.data).take(draw).best(candidates, STRENGTHS)
-        probe = self._probe(features[: len(draw)], labels, STRENGTHS[best])
-        tested = Probe.log_probabilities_of_margins(
-            features[len(draw) :] @ probe.weights + probe.intercepts
-        )
-        return _Fitted(candidates[best], tested)
+        probe = self._probe(drawn_features, labels, STRENGTHS[best])
+        test_margins = test_features @ probe.weights + probe.intercepts
+        return _Fitted(candidates[best], Probe.log_probabilities_of_margins(test_margins))
 
     def _probe(self, features: sparse.csr_matrix, labels: np.ndarray, strength: float) -> Probe:
+        """Return the probe of some rows; of rows of one class one that knows nothing."""
         num_classes = len(self.data.label_names)
         if len(np.unique(labels)) < 2:
-            outputs = 1 if num_classes == 2 else num_classes
+            num_outputs = _num_outputs(num_classes)
             return Probe(
-                np.zeros((features.shape[1], outputs), np.float32),
-                np.zeros(outputs, np.float32),
+                np.zeros((features.shape[1], num_outputs), np.float32),
+                np.zeros(num_outputs, np.float32),
                 strength,
             )
-        return full_probe(
-            fit_classifier(features, labels, strength=strength), num_classes, strength
-        )
+        classifier = fit_classifier(features, labels, strength=strength)
+        return full_probe(classifier, num_classes, strength)
 
     def _features(self, draw: np.ndarray) -> sparse.csr_matrix:
         """Return the features of the draw's rows and of the test rows, sparse [rows, features]."""
         from sklearn.preprocessing import normalize  # noqa: PLC0415 - as above
 
-        seen = np.sum([(counts[draw] > 0).sum(axis=0) for counts in self.counts], axis=0).ravel()
+        by_column = [(counts[draw] > 0).sum(axis=0) for counts in self.counts]
+        num_with_word = np.sum(by_column, axis=0).ravel()
         num_texts = len(draw) * len(self.counts)
-        known = np.flatnonzero(seen)
+        known_words = np.flatnonzero(num_with_word)
+        unknown_words = np.flatnonzero(num_with_word == 0)
         # Other words have no weight in a probe, and count for lengths and cosines as the rarest known ones do.
-        num_with_word = np.maximum(seen, seen[known].min())
-        idf = sparse.diags_array(
-            (np.log((1 + num_texts) / (1 + num_with_word)) + 1).astype(np.float32)
-        )
+        counted_as = np.maximum(num_with_word, num_with_word[known_words].min())
+        idf = (np.log((1 + num_texts) / (1 + counted_as)) + 1).astype(np.float32)
         rows = np.concatenate([draw, self.test])
-        whole = [normalize(counts[rows] @ idf, copy=False) for counts in self.counts]
-        vectors = [of_column[:, known] for of_column in whole]
+        weighted = [counts[rows] @ sparse.diags_array(idf) for counts in self.counts]
+        vectors = [normalize(of_column, copy=False) for of_column in weighted]
+        known_parts = [of_column[:, known_words] for of_column in vectors]
         if self.data.kind != "likeness":
-            return join_columns(vectors, kind=self.data.kind)
-        unknown = [of_column[:, np.flatnonzero(seen == 0)] for of_column in whole]
-        unknown_cosines = np.asarray(unknown[0].multiply(unknown[1]).sum(axis=1)).ravel()
-        return join_columns(vectors, kind=self.data.kind, unknown_cosines=unknown_cosines)
+            return join_columns(known_parts, kind=self.data.kind)
+        first, second = (of_column[:, unknown_words] for of_column in vectors)
+        unknown_cosines = np.asarray(first.multiply(second).sum(axis=1)).ravel()
+        return join_columns(known_parts, kind=self.data.kind, unknown_cosines=unknown_cosines)
 
 
 class LabelScores:
@@ -405,41 +450,49 @@ class LabelScores:
         if data.is_scored:
             raise ConfigError(f"labels: {data.task} has scores; it must have classes; leave it out")
         pool, test = _pool_and_test(data)
-        counts = sorted({len(pool) if size == ALL else int(size) for size in sizes})
-        counts = [count for count in counts if count <= len(pool)]
+        counts = _counts_of(sizes, num_rows=len(pool))
         if not counts:
             raise ConfigError(
                 f"labels: {data.task} has {len(pool)} rows to train on; name fewer labels"
             )
         self.draws = {count: _draws(data.labels, pool, count) for count in counts}
-        self._data, self._test, self._targets = data, test, Targets.of(data)
-        models = [*members, *baselines]
-        self._kinds: dict[str, Kind] = {one.name: "member" for one in members}
-        self._kinds.update({one.name: "baseline" for one in baselines})
-        jobs = [CurveJob(model, data, tuple(counts)) for model in models]
-
-        def report(name: str, done: int) -> None:
-            if progress is not None:
-                progress(
-                    f"{name}: {data.task}, by number of labels" if name else "done",
-                    done,
-                    len(models),
-                )
-
-        report(models[0].name, 0)
-        fitted: dict[str, dict[int, list[_Fitted]]] = {}
+        self._data = data
+        self._test = test
+        self._targets = Targets.of(data)
+        self._kinds: dict[str, Kind] = {}
+        for member in members:
+            self._kinds[member.name] = "member"
+        for baseline in baselines:
+            self._kinds[baseline.name] = "baseline"
         self._learned = set[str]()
-        for place, (learned, of_model) in run_in_turn(jobs) if map_jobs is None else map_jobs(jobs):
-            fitted[models[place].name] = of_model
-            self._learned |= {models[place].name} if learned else set()
-            report(models[place].name, len(fitted))
-        report("", len(models))
+        self._means: dict[tuple[str, int], Float64] = {}
+        models = [*members, *baselines]
+        jobs = [CurveJob(model, data, tuple(counts)) for model in models]
+        self._report(progress, models[0].name, 0, len(models))
+        finished: Iterable[tuple[int, tuple[bool, dict[int, list[_Fitted]]]]]
+        if map_jobs is None:
+            finished = run_in_turn(jobs)
+        else:
+            finished = map_jobs(jobs)
+        fitted: dict[str, dict[int, list[_Fitted]]] = {}
+        for model_index, (learned, of_model) in finished:
+            name = models[model_index].name
+            fitted[name] = of_model
+            if learned:
+                self._learned.add(name)
+            self._report(progress, name, len(fitted), len(models))
+        if progress is not None:
+            progress("done", len(models), len(models))
+        # Jobs may end in any order, and scores are shown in that of the models.
         self._fitted = {model.name: fitted[model.name] for model in models}
         self._fitted[CHANCE] = {
             count: [self._most_frequent(draw) for draw in self.draws[count]] for count in counts
         }
         self._kinds[CHANCE] = "baseline"
-        self._means: dict[tuple[str, int], Float64] = {}
+
+    def _report(self, progress: Progress | None, name: str, done: int, total: int) -> None:
+        if progress is not None:
+            progress(f"{name}: {self._data.task}, by number of labels", done, total)
 
     def combine(
         self,
@@ -464,16 +517,18 @@ class LabelScores:
         combined: dict[int, list[_Fitted]] = {}
         for count, draws in self.draws.items():
             combined[count] = []
-            for place, draw in enumerate(draws):
-                fits = [self._fitted[model][count][place] for model in models]
+            for draw_index, draw in enumerate(draws):
+                fits = [self._fitted[model][count][draw_index] for model in models]
                 predictions = MemberPredictions([fit.validation for fit in fits])
                 if worth is not None and any(worth):
                     predictions = predictions.with_prior(worth)
                 fitted = cross_fit(predictions, self._targets.take(draw), method=method)
                 tested = fitted.predict(np.stack([fit.test for fit in fits]))
                 combined[count].append(_Fitted(fitted.held_out, tested))
-        self._fitted[name], self._kinds[name] = combined, kind
-        self._learned |= {name} if self._learned & set(models) else set()
+        self._fitted[name] = combined
+        self._kinds[name] = kind
+        if self._learned & set(models):
+            self._learned.add(name)
 
     def answer(self, data: TaskData, members: Sequence[Member], free: Sequence[Member]) -> None:
         """Score what would be taken on each draw, under the name `answer`; see `raysent.ensembles.best`.
@@ -483,51 +538,57 @@ class LabelScores:
             members: The models that were trained, best first; those that learned labels take no part.
             free: Models that need no training.
         """
-        unlearned = [one for one in members if one.name not in self._learned]
-        trained = [one for one in unlearned if not is_free(one.path)]
-        models = [*unlearned, *(one for one in free if one not in unlearned)]
+        unlearned = [member for member in members if member.name not in self._learned]
+        trained = [member for member in unlearned if not is_free(member.path)]
+        models = [*unlearned, *(member for member in free if member not in unlearned)]
         if len(models) < 2:
             return
         unfit = unread(models, language_of_texts(data.sentences[0]))
-        worth = worth_elsewhere([one.path for one in models], unfit=unfit)
-        leaders = [place for place in range(len(models)) if worth[place]]
-        steps: dict[str, int | None] = {one.name: None for one in models}
+        worth = worth_elsewhere([model.path for model in models], unfit=unfit)
+        leaders = [index for index in range(len(models)) if worth[index]]
+        steps: dict[str, int | None] = {model.name: None for model in models}
         steps[models[leaders[0]].name] = 0
+        # The combinations are candidates alone, and have no curves of their own.
+        combinations = []
         for step, group in enumerate(groups_of(models, trained), start=1):
             name = f"{ANSWER}:{step}"
-            group_worth = [worth[place] for place in group]
-            self.combine(name, [models[place].name for place in group], worth=group_worth)
-            steps[name] = step if set(leaders) <= set(group) else None
+            group_worth = [worth[index] for index in group]
+            self.combine(name, [models[index].name for index in group], worth=group_worth)
+            combinations.append(name)
+            steps[name] = None
+            if set(leaders) <= set(group):
+                steps[name] = step
         self._fitted[ANSWER] = {
-            count: [self._to_take(steps, count, place, draw) for place, draw in enumerate(draws)]
+            count: [self._to_take(steps, count, index) for index in range(len(draws))]
             for count, draws in self.draws.items()
         }
         self._kinds[ANSWER] = "ensemble"
-        for name in list(steps)[len(models) :]:
-            del self._fitted[name], self._kinds[name]
+        for name in combinations:
+            del self._fitted[name]
+            del self._kinds[name]
 
-    def _to_take(
-        self, steps: Mapping[str, int | None], count: int, place: int, draw: np.ndarray
-    ) -> _Fitted:
+    def _to_take(self, steps: Mapping[str, int | None], count: int, draw_index: int) -> _Fitted:
         """Return the fit of the candidate that would be taken on a draw; `steps` are as of `best.Fitted`."""
-        fits = [self._fitted[name][count][place] for name in steps]
-        targets, rows = self._targets.take(draw), np.arange(len(draw))
-        right = [
-            np.maximum(calibrated(fit.validation, targets)[rows, targets.labels], LOWEST_FEATURE)
-            for fit in fits
-        ]
-        return fits[to_take(right, [*steps.values()])]
+        draw = self.draws[count][draw_index]
+        fits = [self._fitted[name][count][draw_index] for name in steps]
+        targets = self._targets.take(draw)
+        rows = np.arange(len(draw))
+        label_logs = []
+        for fit in fits:
+            of_labels = calibrated(fit.validation, targets)[rows, targets.labels]
+            label_logs.append(np.maximum(of_labels, LOWEST_FEATURE))
+        return fits[to_take(label_logs, [*steps.values()])]
 
     def validation(self, name: str) -> tuple[float, ...]:
         """Return a model's cross-validated score within the draws at each size, in percent."""
-        return tuple(
-            100
-            * mean(
+        means = []
+        for draws, fits in zip(self.draws.values(), self._fitted[name].values(), strict=True):
+            scores = [
                 self._targets.take(draw).score(fit.validation)
                 for draw, fit in zip(draws, fits, strict=True)
-            )
-            for draws, fits in zip(self.draws.values(), self._fitted[name].values(), strict=True)
-        )
+            ]
+            means.append(100 * mean(scores))
+        return tuple(means)
 
     def means(self, name: str, size: int) -> Float64:
         """Return a model's mean test score over draws, in percent, float64 [resamples].
@@ -535,42 +596,40 @@ class LabelScores:
         The first is that of the draws and test rows themselves. Resamples are the same for all models.
         """
         if (name, size) not in self._means:
-            targets, all_rows = self._targets.take(self._test), np.arange(len(self._test))
+            targets = self._targets.take(self._test)
+            all_rows = np.arange(len(self._test))
             weights, resamples = _resamples(len(self.draws[size]), len(self._test))
-            columns = [
-                targets.columns(targets.values(fit.test)) for fit in self._fitted[name][size]
-            ]
-            scores = map(
-                targets.scores_of_means, resamples.means([(all_rows, one) for one in columns])
-            )
+            parts = []
+            for fit in self._fitted[name][size]:
+                parts.append((all_rows, targets.columns(targets.values(fit.test))))
+            scores = [targets.scores_of_means(of_draw) for of_draw in resamples.means(parts)]
+            over_draws = (weights * np.stack(scores, axis=1)).sum(axis=1)
             # Rounded, so that sums in another order give the same percentages.
-            self._means[name, size] = np.round(
-                100 * (weights * np.stack(list(scores), axis=1)).sum(axis=1), 9
-            )
+            self._means[name, size] = np.round(100 * over_draws, 9)
         return self._means[name, size]
 
     def curve(self) -> LabelCurve:
         """Return the scores of all models, with intervals."""
-        sizes, targets = tuple(self.draws), self._targets.take(self._test)
+        sizes = tuple(self.draws)
         names = [*(name for name in self._fitted if name != CHANCE), CHANCE]
         leading = _leaders([name for name in names if name not in self._learned], sizes, self.means)
-        curves = {
-            name: Curve(
+        curves = {}
+        for name in names:
+            curves[name] = Curve(
                 kind=self._kinds[name],
                 points=tuple(_estimate_of(self.means(name, size)) for size in sizes),
                 validation=self.validation(name),
                 learned=name in self._learned,
             )
-            for name in names
-        }
+        targets = self._targets.take(self._test)
+        most_frequent = int(np.bincount(targets.labels).argmax())
         return LabelCurve(
             task=self._data.task,
             metric=self._data.metric,
             sizes=sizes,
             num_draws=tuple(map(len, self.draws.values())),
             num_test=len(self._test),
-            chance=100
-            * targets.score(self._always(int(np.bincount(targets.labels).argmax()), len(targets))),
+            chance=100 * targets.score(self._always(most_frequent, len(targets))),
             curves=curves,
             sentence=f"{self._data.task}: {leading}",
         )
@@ -580,9 +639,10 @@ class LabelScores:
         return _Fitted(self._always(label, len(draw)), self._always(label, len(self._test)))
 
     def _always(self, label: int, num_rows: int) -> np.ndarray:
-        found = np.full((num_rows, len(self._data.label_names)), -np.inf, dtype=np.float32)
-        found[:, label] = 0.0
-        return found
+        """Return the log-probabilities of always predicting one class, float32 [rows, classes]."""
+        predicted = np.full((num_rows, len(self._data.label_names)), -np.inf, dtype=np.float32)
+        predicted[:, label] = 0.0
+        return predicted
 
 
 def _leaders(names: Sequence[str], sizes: Sequence[int], means: Means) -> str:
@@ -593,28 +653,30 @@ def _leaders(names: Sequence[str], sizes: Sequence[int], means: Means) -> str:
         sizes: Numbers of labels.
         means: A model and a number -> its mean score, float64 [resamples].
     """
-    best = []
-    for size in sizes:
-        leader = max(names, key=lambda name: float(means(name, size)[0]))
-        others = (
-            _estimate_of(means(leader, size) - means(name, size))
-            for name in names
-            if name != leader
-        )
-        best.append(
-            leader if len(names) > 1 and all(other.interval[0] > 0 for other in others) else None
-        )
-    if not any(best):
+    leaders = [_leader(names, size, means) for size in sizes]
+    if not any(leaders):
         return "no model is better than all others by an interval"
-    last = len(best)
-    while last > 0 and best[last - 1] == best[-1]:
+    # From here on the leader is that of the largest size.
+    last = len(leaders)
+    while last > 0 and leaders[last - 1] == leaders[-1]:
         last -= 1
-    found = [
-        f"{name} at {size:,} labels" for name, size in zip(best[:last], sizes, strict=False) if name
-    ]
-    if best[-1]:
-        found.append(f"{best[-1]} from {sizes[last]:,} labels on")
-    return f"best by an interval is {', '.join(found)}"
+    phrases = []
+    for leader, size in zip(leaders[:last], sizes, strict=False):
+        if leader:
+            phrases.append(f"{leader} at {size:,} labels")
+    if leaders[-1]:
+        phrases.append(f"{leaders[-1]} from {sizes[last]:,} labels on")
+    return f"best by an interval is {', '.join(phrases)}"
+
+
+def _leader(names: Sequence[str], size: int, means: Means) -> str | None:
+    """Return the model that is better than all others by an interval at so many labels; None where none is."""
+    leader = max(names, key=lambda name: float(means(name, size)[0]))
+    rivals = [name for name in names if name != leader]
+    leads = [_estimate_of(means(leader, size) - means(rival, size)) for rival in rivals]
+    if leads and all(lead.interval[0] > 0 for lead in leads):
+        return leader
+    return None
 
 
 def _resamples(num_draws: int, num_test: int) -> tuple[Float64, Resamples]:
@@ -622,7 +684,8 @@ def _resamples(num_draws: int, num_test: int) -> tuple[Float64, Resamples]:
     generator = np.random.default_rng(SEED)
     draws = generator.multinomial(num_draws, [1 / num_draws] * num_draws, size=NUM_RESAMPLES)
     rows = generator.multinomial(num_test, [1 / num_test] * num_test, size=NUM_RESAMPLES)
-    draws[0], rows[0] = 1, 1
+    draws[0] = 1
+    rows[0] = 1
     return draws / num_draws, Resamples(rows)
 
 
