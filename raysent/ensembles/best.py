@@ -31,7 +31,6 @@ import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import chain
 from pathlib import Path
 from typing import Literal
 
@@ -96,12 +95,12 @@ class Fitted:
     """A candidate's predictions.
 
     Attributes:
-        members: Places of the models that it needs.
+        members: Indices of the models that it needs.
         method: How they are combined.
         fold: Log-probabilities of the rows that may choose, out of fold, and of the test rows.
         cost: Of its models together.
         calibrated: Log-probabilities of the rows that may choose, out of fold and scaled to be true; they choose.
-        step: Its place in the order of what is taken first, from 0; None for what rows have to show to be better.
+        step: Its rank in the order of what is taken first, from 0; None for what rows have to show to be better.
     """
 
     members: tuple[int, ...]
@@ -169,26 +168,39 @@ def save_best(
     Raises:
         RaysentError: If a model cannot be read, records cannot be combined, or the folder cannot be written.
     """
-    trials = expand(models) if models else []
-    others = [one for one in evaluator.baselines(trials, tasks) if baselines or is_free(one.path)]
-    others += expand(pretrained) if pretrained else []
-    records = choosable(evaluator.records([*trials, *others], tasks))
+    trials: list[Member] = []
+    if models:
+        trials = expand(models)
+    comparisons = []
+    for baseline in evaluator.baselines(trials, tasks):
+        if baselines or is_free(baseline.path):
+            comparisons.append(baseline)
+    if pretrained:
+        comparisons += expand(pretrained)
+    records = choosable(evaluator.records([*trials, *comparisons], tasks))
     trials = [trial for trial in trials if trial in records]
-    if soup := save_soup({one: records[one] for one in trials}, evaluator, run=run, tasks=tasks):
-        trials, records = [*trials, soup[0]], {**records, soup[0]: soup[1]}
-    languages = evaluator.languages(tasks) if pretrained else {}
-    chosen_tasks = evaluator.probed_tasks(tasks)
+    of_trials = {trial: records[trial] for trial in trials}
+    soup = save_soup(of_trials, evaluator, run=run, tasks=tasks)
+    if soup is not None:
+        soup_member, soup_records = soup
+        trials = [*trials, soup_member]
+        records = {**records, soup_member: soup_records}
+    languages: Mapping[str, str] = {}
+    if pretrained:
+        languages = evaluator.languages(tasks)
+    last_fit: Callable[[Member, Record], Record] = _as_scored
+    if keeping.refits:
+        last_fit = partial(evaluator.refitted, tasks=evaluator.probed_tasks(tasks))
     num_tasks = len(next(iter(records.values())))
     remove_folder(run / BEST_FOLDER, below=run)
     saved = []
-    for place in range(num_tasks):
-        of_task = {member: of_member[place] for member, of_member in records.items()}
+    for task_index in range(num_tasks):
+        of_task = {member: of_member[task_index] for member, of_member in records.items()}
         task = next(iter(of_task.values())).task
         folder = run / BEST_FOLDER
         if num_tasks > 1:
             folder = path_below(folder, task)
         unfit = unread(of_task, languages.get(task))
-        last_fit = partial(evaluator.refitted, tasks=chosen_tasks) if keeping.refits else _as_scored
         keep = partial(kept, members_folder=folder / MEMBERS_FOLDER, copies_hub=keeping.copies_hub)
         saved.append(
             _save(folder, of_task, trials, prefer, unfit=unfit, last_fit=last_fit, keep=keep)
@@ -205,7 +217,7 @@ def unread(members: Iterable[Member], language: str | None) -> list[str]:
     return [path for path in paths if not reads_language(split_path(path)[1] or "", language)]
 
 
-def starts_from_encoder(member: Member, *, unfit: Collection[str] = ()) -> bool:
+def _starts_from_encoder(member: Member, *, unfit: Collection[str] = ()) -> bool:
     """Return whether a trained model started from a pretrained encoder.
 
     Args:
@@ -227,15 +239,14 @@ def save_encoder(run: Path, records: Members) -> None:
         records: The models' records on each task, those before first that win among equals.
     """
     remove_folder(run / ENCODER_FOLDER, below=run)
-    ranked = sorted(
-        records,
-        key=lambda one: -float(np.mean([record.validation for record in records[one]] or [0.0])),
-    )
-    for member in ranked:
-        if (
-            split_path(member.path)[1] is not None
-            and copied(member, run / ENCODER_FOLDER) is not member
-        ):
+
+    def validation(member: Member) -> float:
+        return float(np.mean([record.validation for record in records[member]] or [0.0]))
+
+    for member in sorted(records, key=lambda member: -validation(member)):
+        # A scheme's name alone, such as `hash:50`, has no files to copy.
+        has_files = split_path(member.path)[1] is not None
+        if has_files and copied(member, run / ENCODER_FOLDER) is not member:
             for record in records[member]:
                 keep_record(run / ENCODER_FOLDER, member, record)
             return
@@ -251,17 +262,22 @@ def _save(
     last_fit: Callable[[Member, Record], Record],
     keep: Callable[[Member], Member],
 ) -> EnsembleResult:
+    """Choose what to take on one task, and save it with copies of the models that it needs."""
     members = list(records)
-    costs = [member_cost(one, [record]) for one, record in records.items()]
-    num_rows = {one: len(record.folds[0].validation_rows) for one, record in records.items()}
-    learned = [
-        one
-        for one, record in records.items()
-        if record.score.learned and num_rows[one] < max(num_rows.values())
-    ]
-    tuned = [one for one in trials if records[one].score.learned and one not in learned]
-    from_encoders = [one.path for one in tuned if starts_from_encoder(one, unfit=unfit)]
-    worth = worth_elsewhere([one.path for one in members], unfit=unfit, tuned=from_encoders)
+    costs = [member_cost(member, [record]) for member, record in records.items()]
+    num_rows = {member: len(record.folds[0].validation_rows) for member, record in records.items()}
+    most_rows = max(num_rows.values())
+    # Those that learned rows which choose have fewer rows left; the tuned ones are predicted out of fold.
+    learned = []
+    tuned = []
+    for member, record in records.items():
+        if record.score.learned and num_rows[member] < most_rows:
+            learned.append(member)
+    for trial in trials:
+        if records[trial].score.learned and trial not in learned:
+            tuned.append(trial)
+    from_encoders = [member.path for member in tuned if _starts_from_encoder(member, unfit=unfit)]
+    worth = worth_elsewhere([member.path for member in members], unfit=unfit, tuned=from_encoders)
     candidates = fit_candidates(
         list(records.values()),
         costs,
@@ -271,31 +287,33 @@ def _save(
     answer = answer_of(
         candidates, list(records.values()), members, worth=worth, trials=trials, prefer=prefer
     )
-    needed = [one for one in members if one.name in answer.answer.members]
+    needed = [member for member in members if member.name in answer.answer.members]
     kept_members: dict[Member, Sequence[Record]] = {}
     num_fitted_rows = []
-    for member in sorted(needed, key=lambda one: -records[one].validation):
+    for member in sorted(needed, key=lambda member: -records[member].validation):
         record = last_fit(member, records[member])
         num_fitted_rows.append(record.about.get(NUM_FITTED))
         keep_record(folder, member, record)
         kept_members[keep(member)] = [record]
     if answer.answer.method != MAJORITY and None not in num_fitted_rows:
         answer = answer.model_copy(update={"num_fitted": num_fitted_rows[0]})
-    known = {one.name: cost for one, cost in zip(members, costs, strict=True) if one in needed}
     answer = answer.model_copy(update={"kept": kept_lines(kept_members, folder)})
-    worth_of = dict(zip([one.name for one in members], worth, strict=True))
-    result = ensemble_result(
+    names = [member.name for member in members]
+    cost_of = dict(zip(names, costs, strict=True))
+    worth_of = dict(zip(names, worth, strict=True))
+    ensemble = ensemble_result(
         folder,
         kept_members,
         method=answer.answer.method,
-        costs=known,
-        worth=[worth_of[one.name] for one in kept_members],
+        costs={member.name: cost_of[member.name] for member in needed},
+        # By name, as a copy has another path than the model that it is of.
+        worth=[worth_of[member.name] for member in kept_members],
     )
-    result = result.model_copy(update={"answer": answer})
+    ensemble = ensemble.model_copy(update={"answer": answer})
     _write_rows(folder, candidates, members, answer, next(iter(records.values())))
     write_text(folder / CARD_FILE, answer_card(folder, answer))
-    write_result(folder, result)
-    return result
+    write_result(folder, ensemble)
+    return ensemble
 
 
 def _write_rows(
@@ -308,13 +326,13 @@ def _write_rows(
     """Write what the answer predicts of each row that did not fit it, of a task with classes."""
     if record.targets.is_scored:
         return
-    taken = next(
-        candidate
-        for candidate in candidates
-        if candidate.method == answer.answer.method
-        and tuple(members[place].name for place in candidate.members) == answer.answer.members
-    )
-    write_answer_rows(folder, AnswerRows.of(taken.fold, record.labels))
+
+    def is_answer(candidate: Fitted) -> bool:
+        names = tuple(members[index].name for index in candidate.members)
+        return candidate.method == answer.answer.method and names == answer.answer.members
+
+    saved = next(filter(is_answer, candidates))
+    write_answer_rows(folder, AnswerRows.of(saved.fold, record.labels))
 
 
 def _as_scored(member: Member, record: Record) -> Record:
@@ -330,7 +348,7 @@ def groups_of(
     learned: Collection[Member] = (),
     tuned: Collection[Member] = (),
 ) -> list[tuple[int, ...]]:
-    """Return the sets of models that are combined, as places among the members, simple ones first.
+    """Return the sets of models that are combined, as indices of the members, simple ones first.
 
     Args:
         members: The models.
@@ -338,12 +356,12 @@ def groups_of(
         learned: Those that learned rows which choose; they come last, and are taken where other rows show it.
         tuned: Those that learned labels, and predict each row by models that had not learned it.
     """
-    lexical = [place for place, one in enumerate(members) if one.path in LEXICAL]
-    free = [place for place, one in enumerate(members) if is_free(one.path)]
-    trained = [place for place, one in enumerate(members) if one in trials]
-    unlearned = [place for place in trained if members[place] not in learned]
-    best_tuned = [place for place in unlearned if members[place] in tuned][:1]
-    sets = [
+    lexical = [index for index, member in enumerate(members) if member.path in LEXICAL]
+    free = [index for index, member in enumerate(members) if is_free(member.path)]
+    trained = [index for index, member in enumerate(members) if member in trials]
+    unlearned = [index for index in trained if members[index] not in learned]
+    best_tuned = [index for index in unlearned if members[index] in tuned][:1]
+    groups = [
         lexical,
         free,
         [*free, *best_tuned],
@@ -352,9 +370,13 @@ def groups_of(
         unlearned,
     ]
     if len(unlearned) < len(trained):
-        sets += [[*free, *trained[:1]], [*free, *trained], trained]
-    whole = (tuple(sorted(set(places))) for places in sets)
-    return list(dict.fromkeys(places for places in whole if len(places) > 1))
+        groups += [[*free, *trained[:1]], [*free, *trained], trained]
+    distinct: dict[tuple[int, ...], None] = {}
+    for group in groups:
+        indices = tuple(sorted(set(group)))
+        if len(indices) > 1:
+            distinct[indices] = None
+    return list(distinct)
 
 
 def fit_candidates(
@@ -369,37 +391,32 @@ def fit_candidates(
     Args:
         records: The models' records.
         costs: The models' costs.
-        groups: Sets of models to combine, as places among them; see `groups_of`.
+        groups: Sets of models to combine, as their indices; see `groups_of`.
         worth: What each model is worth on other tables; see `worth_elsewhere`.
     """
-    leading = {place for place in range(len(records)) if worth[place]}
-    as_they_are = [place for place in sorted(leading) if not records[place].score.learned]
-    free = as_they_are or sorted(leading)
+    leading = [index for index in range(len(records)) if worth[index]]
+    untrained = [index for index in leading if not records[index].score.learned] or leading
+    candidates = []
+    for index, record in enumerate(records):
+        candidates.append(_fitted([index], [record], costs, worth, method=ALONE))
     # What learned the labels leads together with the encoder that it began with, and not alone.
-    alone = free[:1] if leading == set(free) else []
-    candidates = [
-        _fitted(
-            [place],
-            [record],
-            costs,
-            worth,
-            method=ALONE,
-            step=0 if [place] == alone else None,
-        )
-        for place, record in enumerate(records)
-    ]
+    if untrained == leading and leading:
+        candidates[leading[0]] = replace(candidates[leading[0]], step=0)
     for step, group in enumerate(groups, start=1):
-        leans = leading <= set(group)
-        combined = _combined(group, records, costs, worth, step=step if leans else None)
+        combined = _combined(group, records, costs, worth)
+        if combined is not None and set(leading) <= set(group):
+            combined = replace(combined, step=step)
         if combined is not None:
             candidates.append(combined)
     if all(candidate.step is None for candidate in candidates):
-        candidates[free[0]] = replace(candidates[free[0]], step=0)
+        candidates[untrained[0]] = replace(candidates[untrained[0]], step=0)
     if not records[0].targets.is_scored:
-        sizes = [
-            (-len(one.fold.validation_rows), one.cost.num_bytes, one.cost.encode_ms)
-            for one in candidates[: len(records)]
-        ]
+        # The most frequent class needs no model; the cheapest one with all rows stands for it.
+        sizes = []
+        for candidate in candidates[: len(records)]:
+            cost = candidate.cost
+            num_rows = len(candidate.fold.validation_rows)
+            sizes.append((-num_rows, cost.num_bytes, cost.encode_ms))
         cheapest = sizes.index(min(sizes))
         candidates.append(_fitted([cheapest], [records[cheapest]], costs, worth, method=MAJORITY))
     return candidates
@@ -410,67 +427,69 @@ def _combined(
     records: Sequence[Record],
     costs: Sequence[MemberCost],
     worth: Sequence[float],
-    *,
-    step: int | None,
 ) -> Fitted | None:
     """Return the combination of a group, without the models that it gives no weight; None where nothing is left.
 
     Nor is there one where what is left has more rows that choose: the candidate without the others is fitted on these.
     """
-    some = compatible([records[place] for place in group])
-    group_worth = [worth[place] for place in group]
-    weights = fit(*fold_predictions(some, 0, worth=group_worth), method=ANSWER).weights
-    needed = [place for place, weight in zip(group, weights, strict=True) if weight > 0]
+    group_records = compatible([records[index] for index in group])
+    group_worth = [worth[index] for index in group]
+    predictions, targets = fold_predictions(group_records, 0, worth=group_worth)
+    weights = fit(predictions, targets, method=ANSWER).weights
+    needed = []
+    needed_records = []
+    for index, record, weight in zip(group, group_records, weights, strict=True):
+        if weight > 0:
+            needed.append(index)
+            needed_records.append(record)
     if not needed:
         return None
-    if num_fitted(compatible([records[place] for place in needed])) > num_fitted(some):
+    without_others = compatible([records[index] for index in needed])
+    if num_fitted(without_others) > num_fitted(group_records):
         return None
-    kept = [record for record, weight in zip(some, weights, strict=True) if weight > 0]
     # A row that chooses is predicted without it, by models that were left over without it too.
-    crossed = held_out(*fold_predictions(some, 0, worth=group_worth), method=ANSWER)
-    return _fitted(needed, kept, costs, worth, method=ANSWER, crossed=crossed, step=step)
+    crossed = held_out(predictions, targets, method=ANSWER)
+    return _fitted(needed, needed_records, costs, worth, method=ANSWER, crossed=crossed)
 
 
 def _fitted(
-    places: Sequence[int],
+    indices: Sequence[int],
     records: Sequence[Record],
     costs: Sequence[MemberCost],
     worth: Sequence[float],
     *,
     method: str,
     crossed: Float64 | None = None,
-    step: int | None = None,
 ) -> Fitted:
     """Return a candidate of some models.
 
     Args:
-        places: The models' places.
+        indices: The models' indices.
         records: Their records, in the same order.
         costs: Of all models.
         worth: Of all models.
         method: How they are combined.
         crossed: Out-of-fold predictions of the rows that choose, where they are known.
-        step: As of `Fitted`.
     """
-    predictions, targets = fold_predictions(records, 0, worth=[worth[place] for place in places])
-    saved = fit(predictions, targets, method=method)
-    tested = saved.combination(
-        as_predictions([record.folds[0].test_log_probabilities for record in records])
+    predictions, targets = fold_predictions(records, 0, worth=[worth[index] for index in indices])
+    fitted = fit(predictions, targets, method=method)
+    test_predictions = as_predictions(
+        [record.folds[0].test_log_probabilities for record in records]
     )
-    predicted = held_out(predictions, targets, method=method) if crossed is None else crossed
+    if crossed is None:
+        crossed = held_out(predictions, targets, method=method)
     fold = replace(
         records[0].folds[0],
-        validation_log_probabilities=predicted,
-        test_log_probabilities=tested,
+        validation_log_probabilities=crossed,
+        test_log_probabilities=fitted.combination(test_predictions),
     )
-    by_weight = sorted(zip(-saved.weights, places, strict=True))
+    by_weight = sorted(zip(-fitted.weights, indices, strict=True))
     return Fitted(
-        members=tuple(place for _, place in by_weight),
+        members=tuple(index for _, index in by_weight),
         method=method,
         fold=fold,
-        cost=total_cost([costs[place] for place in places]),
-        calibrated=calibrated(predicted, targets),
-        step=step,
+        cost=total_cost([costs[index] for index in indices]),
+        calibrated=calibrated(crossed, targets),
     )
 
 
@@ -485,51 +504,59 @@ def calibrated(log_probabilities: Float64, targets: Targets) -> Float64:
     return held_out(MemberPredictions([log_probabilities]), targets, method=ANSWER)
 
 
-def to_take(right: Sequence[Float64], steps: Sequence[int | None]) -> int:
-    """Return the place of the candidate to take, by what rows say and, where they cannot, by what holds elsewhere.
+def to_take(label_logs: Sequence[Float64], steps: Sequence[int | None]) -> int:
+    """Return the index of the candidate to take, by what rows say and, where they cannot, by what holds elsewhere.
 
     Args:
-        right: Of each candidate, the log-probability that it gives the right class of each row [candidates][rows].
-        steps: Of each candidate, its place in the order of what is taken first; see `Fitted`. One of them is 0.
+        label_logs: Of each candidate, the log-probability that it gives the right class of each row
+            [candidates][rows].
+        steps: Of each candidate, its rank in the order of what is taken first; see `Fitted`. One of them is 0.
     """
-    in_order = [
-        place for _, place in sorted((step, k) for k, step in enumerate(steps) if step is not None)
-    ]
-    taken = in_order[0]
-    for place in in_order[1:]:
-        if _mean_gain(right[place], right[taken]) > 0:
-            taken = place
-    if len(right[taken]) < MIN_CHOOSING_ROWS:
-        return taken
-    best = max(range(len(right)), key=lambda place: _mean_gain(right[place], right[taken]))
-    gains = right[best] - right[taken]
-    standard_error = float(gains.std()) / math.sqrt(len(gains))
-    return best if _mean_gain(right[best], right[taken]) > standard_error else taken
+    first, *later = _in_order(steps)
+    preferred = first
+    for index in later:
+        if _mean_gain(label_logs[index], label_logs[preferred]) > 0:
+            preferred = index
+    if len(label_logs[preferred]) < MIN_CHOOSING_ROWS:
+        return preferred
+    gains = [_mean_gain(of_candidate, label_logs[preferred]) for of_candidate in label_logs]
+    best = gains.index(max(gains))
+    differences = label_logs[best] - label_logs[preferred]
+    standard_error = float(differences.std()) / math.sqrt(len(differences))
+    if gains[best] > standard_error:
+        return best
+    return preferred
 
 
-def _mean_gain(log_probabilities: Float64, others: Float64) -> float:
+def _in_order(steps: Sequence[int | None]) -> list[int]:
+    """Return the indices of the candidates that have a step, by rising steps."""
+    ordered = sorted((step, index) for index, step in enumerate(steps) if step is not None)
+    return [index for _, index in ordered]
+
+
+def _mean_gain(label_logs: Float64, than_label_logs: Float64) -> float:
     """Return a mean paired difference; rounded, as sums in another order differ in their last bits."""
-    return round(float((log_probabilities - others).mean()), 9)
+    return round(float((label_logs - than_label_logs).mean()), 9)
 
 
-def losses_of(candidates: Sequence[Fitted], targets: Targets) -> list[float]:
-    """Return the log loss of each candidate in nats; of ratings, minus the correlation."""
+def _loss_of(candidate: Fitted, targets: Targets) -> float:
+    """Return the log loss of a candidate in nats; of ratings, minus the correlation."""
     if targets.is_scored:
-        return [-targets.score(one.held_out) for one in candidates]
-    return [-float(_of_labels(one, targets).mean()) for one in candidates]
+        return -targets.score(candidate.held_out)
+    return -float(_of_labels(candidate, targets).mean())
 
 
 def _of_labels(candidate: Fitted, targets: Targets) -> Float64:
     """Return the log-probability that a candidate gives the right class of each row, float64 [rows]."""
     rows = np.arange(len(targets))
-    right: Float64 = np.maximum(candidate.calibrated[rows, targets.labels], LOWEST_FEATURE)
-    return right
+    label_logs: Float64 = np.maximum(candidate.calibrated[rows, targets.labels], LOWEST_FEATURE)
+    return label_logs
 
 
 def choose(
     candidates: Sequence[Fitted], targets: Targets, *, task: str, prefer: Prefer | None = None
 ) -> tuple[int, BootstrapEstimate | None]:
-    """Return the place of the candidate to take, and by how much the best one is above the most frequent class.
+    """Return the index of the candidate to take, and by how much the best one is above the most frequent class.
 
     Args:
         candidates: The candidates, simple ones first; one of method `majority` where the task has classes.
@@ -539,43 +566,63 @@ def choose(
     """
     rows = np.arange(len(targets))
     resamples = Resamples.of(task, len(targets))
-    estimates = resamples.estimates([(rows, targets, one.held_out) for one in candidates])
-    majority = next((place for place, one in enumerate(candidates) if one.method == MAJORITY), None)
-    models = [place for place in range(len(candidates)) if place != majority]
+    estimates = resamples.estimates(
+        [(rows, targets, candidate.held_out) for candidate in candidates]
+    )
+    majority = None
+    models = []
+    for index, candidate in enumerate(candidates):
+        if candidate.method == MAJORITY:
+            majority = index
+        else:
+            models.append(index)
     if targets.is_scored:
         best = _best_rated(candidates, estimates)
     else:
-        right = [_of_labels(candidates[place], targets) for place in models]
-        best = models[to_take(right, [candidates[place].step for place in models])]
-    above = None if majority is None else estimates[best].minus(estimates[majority])
-    if majority is not None and len(targets) >= MIN_MAJORITY_ROWS:
-        of_labels = np.column_stack([_of_labels(one, targets) for one in candidates])
-        (drawn,) = resamples.means([(rows, of_labels)])
-        gains = (interval_of(drawn[:, place] - drawn[:, majority])[0] for place in models)
-        lowest = (estimates[place].minus(estimates[majority]).interval[0] for place in models)
-        if not any(low > 0 for low in chain(lowest, gains)):
-            return majority, above
-    if prefer is None:
-        return best, above
-    behind = {place: estimates[best].minus(estimates[place]) for place in models}
-    near = [place for place, one in behind.items() if one.value <= one.draws.std()]
-    cost = _COSTS[prefer]
-    return min(
-        near, key=lambda place: (getattr(candidates[place].cost, cost), behind[place].value)
-    ), above
+        label_logs = [_of_labels(candidates[index], targets) for index in models]
+        best = models[to_take(label_logs, [candidates[index].step for index in models])]
+    above = None
+    if majority is not None:
+        above = estimates[best].minus(estimates[majority])
+        if len(targets) >= MIN_MAJORITY_ROWS:
+            all_label_logs = [_of_labels(candidate, targets) for candidate in candidates]
+            (drawn,) = resamples.means([(rows, np.column_stack(all_label_logs))])
+            intervals = [estimates[index].minus(estimates[majority]).interval for index in models]
+            intervals += [interval_of(drawn[:, index] - drawn[:, majority]) for index in models]
+            if not any(low > 0 for low, _ in intervals):
+                return majority, above
+    if prefer is not None:
+        best = _cheapest_near(best, candidates, estimates, models=models, prefer=prefer)
+    return best, above
+
+
+def _cheapest_near(
+    best: int,
+    candidates: Sequence[Fitted],
+    estimates: Sequence[BootstrapEstimate],
+    *,
+    models: Sequence[int],
+    prefer: Prefer,
+) -> int:
+    """Return the index of the cheapest model within one standard error of the best; of equal ones the better one."""
+    behind = {index: estimates[best].minus(estimates[index]) for index in models}
+    near = [index for index, estimate in behind.items() if estimate.value <= estimate.draws.std()]
+
+    def cost_and_loss(index: int) -> tuple[float, float]:
+        return getattr(candidates[index].cost, _COSTS[prefer]), behind[index].value
+
+    return min(near, key=cost_and_loss)
 
 
 def _best_rated(candidates: Sequence[Fitted], estimates: Sequence[BootstrapEstimate]) -> int:
-    """Return the place of the candidate to take on rated pairs: as `to_take`, by correlations and their intervals."""
-    in_order = [
-        place
-        for _, place in sorted(
-            (one.step, k) for k, one in enumerate(candidates) if one.step is not None
-        )
-    ]
-    taken = max(in_order, key=lambda place: round(estimates[place].value, 9))
-    best = max(range(len(candidates)), key=lambda place: round(estimates[place].value, 9))
-    return best if estimates[best].minus(estimates[taken]).interval[0] > 0 else taken
+    """Return the index of the candidate to take on rated pairs: as `to_take`, by correlations and their intervals."""
+    correlations = [round(estimate.value, 9) for estimate in estimates]
+    in_order = _in_order([candidate.step for candidate in candidates])
+    preferred = max(in_order, key=lambda index: correlations[index])
+    best = max(range(len(candidates)), key=lambda index: correlations[index])
+    if estimates[best].minus(estimates[preferred]).interval[0] > 0:
+        return best
+    return preferred
 
 
 def answer_of(
@@ -597,84 +644,102 @@ def answer_of(
         trials: Those of them that were trained.
         prefer: As for `save_best`.
     """
+    # The record with the fewest rows that choose, which all candidates have.
     first = compatible(records)[0]
-    least, targets = first.folds[0], first.targets
-    common, tests = least.validation_rows, targets.take(least.test_rows)
-    # What learned labels may have fewer rows than the others.
-    whole = max((one.fold.validation_rows for one in candidates), key=len)
-    fewer = [
-        place for place, one in enumerate(candidates) if len(one.fold.validation_rows) < len(whole)
-    ]
-    others = [place for place in range(len(candidates)) if place not in fewer]
-    chosen, above = choose(
-        [candidates[place] for place in others],
-        targets.take(whole),
+    targets = first.targets
+    common_rows = first.folds[0].validation_rows
+    all_rows = max((candidate.fold.validation_rows for candidate in candidates), key=len)
+    # What learned labels may have fewer rows than the others, and is compared with them by the rows of both.
+    with_all_rows = []
+    with_fewer_rows = []
+    for index, candidate in enumerate(candidates):
+        if len(candidate.fold.validation_rows) < len(all_rows):
+            with_fewer_rows.append(index)
+        else:
+            with_all_rows.append(index)
+    best, above = choose(
+        [candidates[index] for index in with_all_rows],
+        targets.take(all_rows),
         task=first.task,
         prefer=prefer,
     )
-    losses, scores = [], []
-    for place, candidate in enumerate(candidates):
-        rows = common if place in fewer else whole
-        seen = candidate.at(rows)
-        losses += losses_of([seen], targets.take(rows))
-        scores.append(targets.take(rows).score(seen.held_out))
-    taken = others[chosen]
-    if fewer:
-        best_learned = min(fewer, key=lambda place: round(losses[place], 9))
-        if _is_better_at(common, candidates[best_learned], candidates[taken], first):
-            taken = best_learned
-    order = sorted(
-        range(len(candidates)),
-        key=lambda place: (place != taken, place in fewer, round(losses[place], 9)),
-    )
-    tested = Resamples.of(first.task, len(targets)).estimates(
-        [(least.test_rows, tests, one.fold.test_log_probabilities) for one in candidates]
-    )
-    shown = tuple(
-        _as_shown(
-            candidates[place],
-            records,
-            members,
-            trials,
-            validation=100 * float(scores[place]),
-            log_loss=None if targets.is_scored else losses[place],
-            tested=tested[place],
-            behind=tested[taken].minus(tested[place]),
+    answer_index = with_all_rows[best]
+    losses = []
+    scores = []
+    for index, candidate in enumerate(candidates):
+        rows = all_rows
+        if index in with_fewer_rows:
+            rows = common_rows
+        at_rows = candidate.at(rows)
+        losses.append(_loss_of(at_rows, targets.take(rows)))
+        scores.append(targets.take(rows).score(at_rows.held_out))
+    if with_fewer_rows:
+        best_learned = min(with_fewer_rows, key=lambda index: round(losses[index], 9))
+        if _is_better_at(common_rows, candidates[best_learned], candidates[answer_index], first):
+            answer_index = best_learned
+
+    def rank(index: int) -> tuple[bool, bool, float]:
+        return index != answer_index, index in with_fewer_rows, round(losses[index], 9)
+
+    order = sorted(range(len(candidates)), key=rank)
+    test_rows = first.folds[0].test_rows
+    test_targets = targets.take(test_rows)
+    test_parts = [
+        (test_rows, test_targets, candidate.fold.test_log_probabilities) for candidate in candidates
+    ]
+    tested = Resamples.of(first.task, len(targets)).estimates(test_parts)
+    shown = []
+    for index in order:
+        log_loss = losses[index]
+        shown.append(
+            _as_shown(
+                candidates[index],
+                records,
+                members,
+                trials,
+                validation=100 * float(scores[index]),
+                log_loss=None if targets.is_scored else log_loss,
+                tested=tested[index],
+                behind=tested[answer_index].minus(tested[index]),
+            )
         )
-        for place in order
-    )
-    leader = _leader(worth, members)
-    simple = None if leader is None else order.index(leader)
+    simplest = None
     gain = None
-    if leader is not None and not targets.is_scored and taken not in fewer and taken != leader:
-        gain = _gain(candidates[taken], candidates[leader], targets.take(whole), task=first.task)
-    majority = [place for place, one in enumerate(shown) if one.method == MAJORITY]
+    leader = _leader(worth, members)
+    if leader is not None:
+        simplest = order.index(leader)
+        has_losses = not targets.is_scored and answer_index not in with_fewer_rows
+        if has_losses and answer_index != leader:
+            of_all = targets.take(all_rows)
+            gain = _gain(candidates[answer_index], candidates[leader], of_all, task=first.task)
+    majority = None
+    for index, shown_candidate in enumerate(shown):
+        if shown_candidate.method == MAJORITY:
+            majority = index
     return Answer(
         task=first.task,
         metric="pearson" if targets.is_scored else first.metric,
-        num_test=len(tests),
+        num_test=len(test_targets),
         prefer=prefer,
-        taken=order.index(taken),
-        simplest=simple,
-        majority=next(iter(majority), None),
+        taken=order.index(answer_index),
+        simplest=simplest,
+        majority=majority,
         over_majority=above,
         gain=gain,
-        num_chosen=len(whole),
-        candidates=shown,
+        num_chosen=len(all_rows),
+        candidates=tuple(shown),
     )
 
 
-def _is_better_at(rows: np.ndarray, one: Fitted, other: Fitted, record: Record) -> bool:
+def _is_better_at(rows: np.ndarray, candidate: Fitted, rival: Fitted, record: Record) -> bool:
     """Return whether a candidate is above another by an interval on some of the rows that choose."""
-    targets = record.targets
-    resamples = Resamples.of(record.task, len(targets))
-    first, second = resamples.estimates(
-        [
-            (rows, targets.take(rows), candidate.fold.at(rows).validation_log_probabilities)
-            for candidate in (one, other)
-        ]
-    )
-    return first.minus(second).interval[0] > 0
+    targets = record.targets.take(rows)
+    parts = []
+    for fitted in (candidate, rival):
+        parts.append((rows, targets, fitted.fold.at(rows).validation_log_probabilities))
+    resamples = Resamples.of(record.task, len(record.targets))
+    of_candidate, of_rival = resamples.estimates(parts)
+    return of_candidate.minus(of_rival).interval[0] > 0
 
 
 def _as_shown(
@@ -689,7 +754,7 @@ def _as_shown(
     behind: BootstrapEstimate,
 ) -> Candidate:
     """Return what a reader sees of a candidate."""
-    needed = [members[place] for place in candidate.members]
+    needed = [members[index] for index in candidate.members]
     return Candidate(
         members=tuple(member.name for member in needed),
         method=candidate.method,
@@ -701,7 +766,7 @@ def _as_shown(
         behind=behind,
         encode_ms=candidate.cost.encode_ms,
         num_bytes=candidate.cost.num_bytes,
-        learned=any(records[place].score.learned for place in candidate.members),
+        learned=any(records[index].score.learned for index in candidate.members),
         titles=tuple(model_title(member.path, member.name) for member in needed),
     )
 
@@ -714,13 +779,17 @@ def _kind_of(members: Sequence[Member], trials: Collection[Member]) -> Candidate
         return "lexical"
     if all(is_pretrained(member.path) for member in members):
         return "pretrained"
-    return "free" if all(is_free(member.path) for member in members) else "baseline"
+    if all(is_free(member.path) for member in members):
+        return "free"
+    return "baseline"
 
 
 def _leader(worth: Sequence[float], members: Sequence[Member]) -> int | None:
-    """Return the place of the simplest thing that could be taken: the model alone that is best elsewhere."""
-    able = [place for place, one in enumerate(members) if worth[place] and is_free(one.path)]
-    return next(iter(able), None)
+    """Return the index of the simplest thing that could be taken: the model alone that is best elsewhere."""
+    for index, member in enumerate(members):
+        if worth[index] and is_free(member.path):
+            return index
+    return None
 
 
 def _gain(taken: Fitted, simple: Fitted, targets: Targets, *, task: str) -> BootstrapEstimate:
