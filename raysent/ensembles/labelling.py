@@ -30,7 +30,8 @@ from raysent.evaluation.units import near_copies
 from raysent.models.schemes.tfidf import LexicalModel
 
 # Candidates for each row that is wanted, and dimensions in which they are clustered.
-_NUM_CANDIDATES, _NUM_DIMENSIONS = 10, 100
+_NUM_CANDIDATES = 10
+_NUM_DIMENSIONS = 100
 
 
 def next_rows(
@@ -58,33 +59,33 @@ def next_rows(
     scores[readable] = indecision(log_probabilities)[readable] * densities
     order = readable[np.argsort(-scores[readable], kind="stable")]
     num_compared = 0
+    # More and more of the best rows are compared, until enough of them are no copies.
     while True:
         num_compared = max(_NUM_CANDIDATES * num_rows, 2 * num_compared)
         compared = order[:num_compared]
-        copies = near_copies([*known, *(texts[row] for row in compared)])
-        is_new = ~np.isin(copies[len(known) :], copies[: len(known)])
-        candidates = compared[is_new][
-            np.sort(np.unique(copies[len(known) :][is_new], return_index=True)[1])
-        ]
+        sets = near_copies([*known, *(texts[row] for row in compared)])
+        known_sets = sets[: len(known)]
+        compared_sets = sets[len(known) :]
+        is_new = ~np.isin(compared_sets, known_sets)
+        first_of_sets = np.unique(compared_sets[is_new], return_index=True)[1]
+        candidates = compared[is_new][np.sort(first_of_sets)]
         if len(candidates) >= num_rows or num_compared >= len(order):
             break
     if len(candidates) <= num_rows:
         return candidates
-    clusters = _clusters(
-        [texts[row] for row in candidates],
-        num_rows,
-        weights=scores[candidates] + np.finfo(np.float64).tiny,
-    )
+    # A weight of 0 would leave a cluster empty.
+    weights = scores[candidates] + np.finfo(np.float64).tiny
+    clusters = _clusters([texts[row] for row in candidates], num_rows, weights=weights)
+    # The first row of a cluster is its best, as candidates are in the order of their scores.
     is_best = np.zeros(len(candidates), dtype=bool)
-    is_best[np.unique(clusters, return_index=True)[1]] = (
-        True  # candidates are in the order of their scores
-    )
+    is_best[np.unique(clusters, return_index=True)[1]] = True
     best_first = np.argsort(~is_best, kind="stable")[:num_rows]
-    chosen: Int64 = candidates[np.sort(best_first)]
-    return chosen
+    next_of_all: Int64 = candidates[np.sort(best_first)]
+    return next_of_all
 
 
 def _clusters(texts: Sequence[str], num_clusters: int, *, weights: Float64) -> Int64:
+    """Return the cluster of each text by its parts of words, int64 [texts]."""
     from sklearn.cluster import KMeans  # noqa: PLC0415 - it takes seconds to import, and most commands do without
     from sklearn.decomposition import TruncatedSVD  # noqa: PLC0415 - as above
     from sklearn.preprocessing import normalize  # noqa: PLC0415 - as above
@@ -92,16 +93,14 @@ def _clusters(texts: Sequence[str], num_clusters: int, *, weights: Float64) -> I
     vectors = LexicalModel("chars").vectorizer().fit_transform(texts)
     num_dimensions = min(_NUM_DIMENSIONS, *(size - 1 for size in vectors.shape))
     reduced = normalize(TruncatedSVD(max(1, num_dimensions), random_state=0).fit_transform(vectors))
-    found = KMeans(num_clusters, n_init=1, random_state=0).fit_predict(
-        reduced, sample_weight=weights
-    )
-    return np.asarray(found, dtype=np.int64)
+    k_means = KMeans(num_clusters, n_init=1, random_state=0)
+    return np.asarray(k_means.fit_predict(reduced, sample_weight=weights), dtype=np.int64)
 
 
 def indecision(log_probabilities: PredictionsLike) -> Float64:
     """Return one minus the margin of the mean of members' probabilities [members, rows, classes], float64 [rows]."""
     predictions = as_predictions(log_probabilities)
-    mean = sum(np.exp(member) for member in predictions.members()) / predictions.shape[0]
+    mean = sum(np.exp(of_member) for of_member in predictions.members()) / predictions.shape[0]
     second, first = np.sort(mean, axis=1)[:, -2:].T
     return np.asarray(1 - (first - second), dtype=np.float64)
 
@@ -142,8 +141,8 @@ def suspicion(log_probabilities: Float64, labels: Int64) -> Float64:
         log_probabilities: By models that were fitted without the row, [rows, classes].
         labels: The labels, int64 [rows].
     """
-    own = np.exp(log_probabilities[np.arange(len(labels)), labels])
+    probabilities = np.exp(log_probabilities[np.arange(len(labels)), labels])
     counts = np.maximum(np.bincount(labels), 1)
-    usual = np.bincount(labels, weights=own) / counts
-    found: Float64 = usual[labels] - own
-    return found
+    usual_of_class = np.bincount(labels, weights=probabilities) / counts
+    suspicions: Float64 = usual_of_class[labels] - probabilities
+    return suspicions

@@ -70,30 +70,35 @@ def save_soup(
     Raises:
         RaysentError: If a model cannot be read or evaluated, or the folder cannot be written.
     """
-    place = run / SOUP_FOLDER
-    taster = replace(evaluator, output=place / EVALUATION_FOLDER)
+    soup_folder = run / SOUP_FOLDER
+    taster = replace(evaluator, output=soup_folder / EVALUATION_FOLDER)
     by_start: dict[str, list[Member]] = {}
-    for member in sorted(records, key=lambda one: -_validation(records[one])):
-        if start := _start_of(member):
+    for member in sorted(records, key=lambda member: -_validation(records[member])):
+        start = _start_of(member)
+        if start:
             by_start.setdefault(start, []).append(member)
-    found: tuple[Member, list[Record]] | None = None
-    for first, *others in by_start.values():
-        names, parts, best = [first.name], [first], _validation(records[first])
-        for other in others:
-            name = "-".join(["soup", *names, other.name])
-            path = place / f"{len(names)}-{content_key(name)[:8]}"
-            _write(path, [*parts, other])
+    best_soup: tuple[Member, list[Record]] | None = None
+    for first, *further in by_start.values():
+        parts = [first]
+        best = _validation(records[first])
+        for candidate in further:
+            name = "-".join(["soup", *(part.name for part in parts), candidate.name])
+            path = soup_folder / f"{len(parts)}-{content_key(name)[:8]}"
+            _write(path, [*parts, candidate])
             soup = Member(name, str(path), model_key(str(path)))
-            tasted = taster.records([soup], tasks)[soup]
-            if _validation(tasted) > best:
-                names, parts, best = [*names, other.name], [*parts, other], _validation(tasted)
-                if found is None or best > _validation(found[1]):
-                    found = soup, tasted
-    for path in place.glob("*-*"):
-        is_own = _OWN_NAME.fullmatch(path.name) is not None and (path / MODEL_FILE).is_file()
-        if is_own and (found is None or str(path) != found[0].path):
-            remove_folder(path, below=place)
-    return found
+            soup_records = taster.records([soup], tasks)[soup]
+            score = _validation(soup_records)
+            if score > best:
+                parts.append(candidate)
+                best = score
+                if best_soup is None or best > _validation(best_soup[1]):
+                    best_soup = (soup, soup_records)
+    # Soups that were tried, by an earlier command too, are removed; what a user put there stays.
+    for path in soup_folder.glob("*-*"):
+        is_soup = _OWN_NAME.fullmatch(path.name) is not None and (path / MODEL_FILE).is_file()
+        if is_soup and (best_soup is None or str(path) != best_soup[0].path):
+            remove_folder(path, below=soup_folder)
+    return best_soup
 
 
 def _validation(records: Sequence[Record]) -> float:
@@ -107,34 +112,33 @@ def _start_of(member: Member) -> str:
         return ""
     run: dict[str, Any] = read_json(Path(member.path) / RUN_FILE)["config"]
     model = SentenceModel.load(folder)
+    # Dropout changes no shape, so trainings may differ in it.
     towers = [{**tower.model_dump(mode="json"), "dropout": None} for tower in model.config.towers]
     paths = [tower.get("path") for tower in towers]
-    if (
-        model.code is not None
-        or model.postprocessing.is_fitted_to_text
-        or not (run.get("initial") or all(paths))
-    ):
+    initial = run.get("initial")
+    has_start = bool(initial) or all(paths)
+    if model.code is not None or model.postprocessing.is_fitted_to_text or not has_start:
         return ""
-    start = paths if run.get("initial") is None else model_key(str(open_folder(run["initial"])))
-    shapes = {name: list(value.shape) for name, value in _encoder_values(model).items()}
+    start: object = paths
+    if initial is not None:
+        start = model_key(str(open_folder(initial)))
+    shapes = {name: list(tensor.shape) for name, tensor in _encoder_tensors(model).items()}
     return content_key(start, towers, shapes, file_sha256(folder / VOCABULARY_FILE))
 
 
-def _encoder_values(model: SentenceModel) -> dict[str, torch.Tensor]:
-    return {
-        name: value
-        for name, value in model.kept_tensors().items()
-        if not name.startswith(_OBJECTIVE)
-    }
+def _encoder_tensors(model: SentenceModel) -> dict[str, torch.Tensor]:
+    tensors = model.kept_tensors()
+    return {name: tensors[name] for name in tensors if not name.startswith(_OBJECTIVE)}
 
 
 def _write(folder: Path, members: Sequence[Member]) -> None:
     """Save the mean of models; whatever is not the encoder's is that of the first."""
-    models = [SentenceModel.load(Path(member.path)) for member in members]
-    soup, others = models[0], [_encoder_values(model) for model in models[1:]]
-    for name, value in _encoder_values(soup).items():
-        value.copy_(torch.stack([value, *(one[name] for one in others)]).double().mean(dim=0))
-    for model in models[1:]:
+    soup, *further = [SentenceModel.load(Path(member.path)) for member in members]
+    further_tensors = [_encoder_tensors(model) for model in further]
+    for name, tensor in _encoder_tensors(soup).items():
+        stacked = torch.stack([tensor, *(tensors[name] for tensors in further_tensors)])
+        tensor.copy_(stacked.double().mean(dim=0))
+    for model in further:
         soup.learned_tasks = {**model.learned_tasks, **soup.learned_tasks}
     soup.save(folder)
     write_json(folder / RUN_FILE, read_json(Path(members[0].path) / RUN_FILE))
