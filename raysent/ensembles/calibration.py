@@ -79,10 +79,10 @@ class Calibration:
         if coverage == 1:
             # New rows may be less sure than any validation row, and all are to be answered.
             return self.levels[-1]._replace(threshold=0.0)
-        return next(
-            (one for one in self.levels if one.num_rows >= coverage * self.num_rows),
-            self.levels[-1],
-        )
+        for level in self.levels:
+            if level.num_rows >= coverage * self.num_rows:
+                return level
+        return self.levels[-1]
 
     def for_precision(self, precision: float) -> Answered:
         """Return the threshold that answers the most rows, of those whose answers are right often enough.
@@ -93,16 +93,18 @@ class Calibration:
             ConfigError: If it is not above 0 and below 1, or no threshold reaches it.
         """
         _check_share("precision", precision)
-        bounds = [_lower_bound(one) for one in self.levels]
-        found = [one for one, bound in zip(self.levels, bounds, strict=True) if bound >= precision]
-        if not found:
+        bounds = [_lower_bound(level) for level in self.levels]
+        kept_levels = [
+            level for level, bound in zip(self.levels, bounds, strict=True) if bound >= precision
+        ]
+        if not kept_levels:
             best = int(np.argmax(bounds))
             raise ConfigError(
                 f"precision {precision:g}: no threshold promises it on {self.num_rows:,} validation rows; the highest "
                 f"that one promises is {np.floor(1000 * bounds[best]) / 1000:g}, for "
                 f"{self.levels[best].num_rows / self.num_rows:.0%} of rows"
             )
-        return found[-1]
+        return kept_levels[-1]
 
 
 @dataclass(frozen=True)
@@ -167,22 +169,20 @@ def calibrate(
     temperature = fit_temperature(held_out, targets)
     calibrated = tempered(held_out, temperature)
     confidence = np.exp(calibrated.max(axis=1))
-    right = calibrated.argmax(axis=1) == targets.labels
+    is_right = calibrated.argmax(axis=1) == targets.labels
     order = np.argsort(-confidence, kind="stable")
-    falling, num_right = confidence[order], np.cumsum(right[order])
+    falling = confidence[order]
+    num_right = np.cumsum(is_right[order])
     sizes = np.unique(np.ceil(len(order) * np.arange(1, _STEPS + 1) / _STEPS).astype(int))
     # Rows of equal confidence are answered together.
     sizes = np.unique(np.searchsorted(-falling, -falling[sizes - 1], side="right"))
-    levels = tuple(
-        Answered(
-            float(falling[size - 1]),
-            int(size),
-            int(num_right[size - 1]),
-            _design_effect(right[order[:size]], targets.take(order[:size]).units),
-        )
-        for size in sizes.tolist()
-    )
-    return Calibration(temperature, len(order), levels, bins)
+    levels = []
+    for size in sizes.tolist():
+        answered = order[:size]
+        design_effect = _design_effect(is_right[answered], targets.take(answered).units)
+        threshold = float(falling[size - 1])
+        levels.append(Answered(threshold, size, int(num_right[size - 1]), design_effect))
+    return Calibration(temperature, len(order), tuple(levels), bins)
 
 
 def _design_effect(is_right: np.ndarray, units: Int64) -> float:
@@ -207,13 +207,18 @@ def calibrated_reliability(
     records: Sequence[Record], folds: Sequence[CrossFitted]
 ) -> tuple[CalibrationBin, ...]:
     """Return bins of the test rows of all outer folds, each with the temperature of its fold's validation rows."""
-    targets, predicted, rows = records[0].targets, [], []
-    for fitted, *of_members in zip(folds, *(record.folds for record in records), strict=True):
-        temperature = fit_temperature(fitted.held_out, targets.take(of_members[0].validation_rows))
-        logs = fitted.predict([one.test_log_probabilities for one in of_members])
+    targets = records[0].targets
+    predicted = []
+    test_rows = []
+    for fold_index, fitted in enumerate(folds):
+        member_folds = [record.folds[fold_index] for record in records]
+        validated = targets.take(member_folds[0].validation_rows)
+        temperature = fit_temperature(fitted.held_out, validated)
+        logs = fitted.predict([fold.test_log_probabilities for fold in member_folds])
         predicted.append(tempered(logs, temperature))
-        rows.append(of_members[0].test_rows)
-    return reliability(np.concatenate(predicted), targets.labels[np.concatenate(rows)])
+        test_rows.append(member_folds[0].test_rows)
+    labels = targets.labels[np.concatenate(test_rows)]
+    return reliability(np.concatenate(predicted), labels)
 
 
 def fit_temperature(log_probabilities: Float64, targets: Targets) -> float:
@@ -224,11 +229,12 @@ def fit_temperature(log_probabilities: Float64, targets: Targets) -> float:
     """
     from scipy.optimize import minimize_scalar  # noqa: PLC0415 - as above
 
-    clipped, places = np.maximum(log_probabilities, LOG_ZERO), np.arange(len(targets))
+    clipped = np.maximum(log_probabilities, LOG_ZERO)
+    rows = np.arange(len(targets))
 
     def loss(log_temperature: float) -> float:
         logs = normalize(clipped / np.exp(log_temperature))
-        return float(-logs[places, targets.labels].sum() + log_temperature**2 / 2)
+        return float(-logs[rows, targets.labels].sum() + log_temperature**2 / 2)
 
     return float(np.exp(minimize_scalar(loss, bounds=(-_MOST_LOG, _MOST_LOG), method="bounded").x))
 

@@ -81,17 +81,17 @@ class TaskScores(MeanScores):
 
 def mean_scores(scores: Sequence[MeanScores]) -> MeanScores:
     """Return the means over tasks of the scores on each."""
-    tested = mean_estimate([one.tested for one in scores])
+    tested = mean_estimate([of_task.tested for of_task in scores])
+    measures = {}
+    for name in scores[0].measures:
+        measures[name] = mean_estimate([of_task.measures[name] for of_task in scores])
     return MeanScores(
-        validation=float(np.mean([one.validation for one in scores])),
-        cross_fitted=mean_estimate([one.cross_fitted for one in scores]),
-        optimism=float(np.mean([one.optimism for one in scores])),
+        validation=float(np.mean([of_task.validation for of_task in scores])),
+        cross_fitted=mean_estimate([of_task.cross_fitted for of_task in scores]),
+        optimism=float(np.mean([of_task.optimism for of_task in scores])),
         test=tested.value,
         interval=tested.interval,
-        measures={
-            name: mean_estimate([one.measures[name] for one in scores])
-            for name in scores[0].measures
-        },
+        measures=measures,
         draws=tested.draws,
     )
 
@@ -107,37 +107,41 @@ def measure(
         rows: Which of the task's rows they are, [rows].
         resamples: The task's.
     """
-    probabilities, places = np.exp(log_probabilities), np.arange(len(labels))
+    probabilities = np.exp(log_probabilities)
+    indices = np.arange(len(labels))
     predicted = log_probabilities.argmax(axis=1)
-    right, confidence = (predicted == labels).astype(np.float64), probabilities[places, predicted]
-    nll = -np.maximum(log_probabilities[places, labels], LOG_ZERO)
-    brier = (probabilities**2).sum(axis=1) + 1 - 2 * probabilities[places, labels]
-    bins = equal_mass_bins(confidence)
-    columns = np.column_stack([100 * right, nll, brier, 100 * (right - confidence)[:, None] * bins])
-    values, (drawn,) = columns.mean(axis=0), resamples.means([(rows, columns)])
-    estimates = {
-        name: BootstrapEstimate.of(float(values[column]), drawn[:, column])
-        for column, name in enumerate(("accuracy", "nll", "brier"))
-    }
-    estimates["ece"] = BootstrapEstimate.of(
-        float(np.abs(values[3:]).sum()), np.abs(drawn[:, 3:]).sum(axis=1)
-    )
+    right = (predicted == labels).astype(np.float64)
+    confidence = probabilities[indices, predicted]
+    nll = -np.maximum(log_probabilities[indices, labels], LOG_ZERO)
+    brier = (probabilities**2).sum(axis=1) + 1 - 2 * probabilities[indices, labels]
+    # A column for each bin: the absolute values of their means sum to the calibration error.
+    errors = 100 * (right - confidence)[:, None] * _equal_mass_bins(confidence)
+    columns = np.column_stack([100 * right, nll, brier, errors])
+    means = columns.mean(axis=0)
+    (drawn_means,) = resamples.means([(rows, columns)])
+    estimates = {}
+    for column, name in enumerate(("accuracy", "nll", "brier")):
+        estimates[name] = BootstrapEstimate.of(float(means[column]), drawn_means[:, column])
+    error = float(np.abs(means[3:]).sum())
+    estimates["ece"] = BootstrapEstimate.of(error, np.abs(drawn_means[:, 3:]).sum(axis=1))
     return estimates, reliability(log_probabilities, labels)
 
 
 def reliability(log_probabilities: Float64, labels: np.ndarray) -> tuple[CalibrationBin, ...]:
     """Return bins of rows of similar confidence, by rising confidence, of predictions [rows, classes]."""
-    confidence, right = (
-        np.exp(log_probabilities.max(axis=1)),
-        log_probabilities.argmax(axis=1) == labels,
-    )
-    bins = equal_mass_bins(confidence)
+    confidence = np.exp(log_probabilities.max(axis=1))
+    is_right = log_probabilities.argmax(axis=1) == labels
+    bins = _equal_mass_bins(confidence)
     sizes = bins.sum(axis=0)
-    found = zip(confidence @ bins / sizes, right @ bins / sizes, sizes, strict=True)
-    return tuple(CalibrationBin(float(mean), float(part), int(size)) for mean, part, size in found)
+    mean_confidences = confidence @ bins / sizes
+    accuracies = is_right @ bins / sizes
+    return tuple(
+        CalibrationBin(float(mean_confidence), float(accuracy), int(size))
+        for mean_confidence, accuracy, size in zip(mean_confidences, accuracies, sizes, strict=True)
+    )
 
 
-def equal_mass_bins(confidence: Float64) -> Float64:
+def _equal_mass_bins(confidence: Float64) -> Float64:
     """Return one-hot bins of equally many rows, float64 [rows, bins]; rows of equal confidence keep their order."""
     order = np.argsort(confidence, kind="stable")
     bins = np.zeros((len(confidence), min(NUM_BINS, len(confidence))))
@@ -167,13 +171,10 @@ def contributions(
     members = range(predictions.shape[0])
     if len(members) == 1:
         return {}
-    whole = targets.score(held_out(predictions, targets, method=method))
-    without = [
-        targets.score(
-            held_out(
-                predictions.select([m for m in members if m != left_out]), targets, method=method
-            )
-        )
-        for left_out in members
-    ]
-    return {name: 100 * (whole - score) for name, score in zip(names, without, strict=True)}
+    score_of_all = targets.score(held_out(predictions, targets, method=method))
+    lost_points = {}
+    for left_out, name in zip(members, names, strict=True):
+        without = predictions.select([member for member in members if member != left_out])
+        score = targets.score(held_out(without, targets, method=method))
+        lost_points[name] = 100 * (score_of_all - score)
+    return lost_points
