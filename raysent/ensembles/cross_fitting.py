@@ -65,20 +65,17 @@ def cross_fit(
     predictions = as_predictions(log_probabilities)
     targets = as_targets(labels, predictions)
     fitted = fit(predictions, targets, method=method)
-    return CrossFitted(
-        fitted, fitted.combination(predictions), held_out(predictions, targets, method=method)
-    )
+    in_sample = fitted.combination(predictions)
+    return CrossFitted(fitted, in_sample, held_out(predictions, targets, method=method))
 
 
 def held_out(predictions: MemberPredictions, targets: Targets, *, method: str) -> Float64:
     """Return out-of-fold log-probabilities, float64 [rows, classes]; a single unit is predicted by a fit on itself."""
     predicted = np.empty(predictions.shape[1:])
-    single = np.arange(len(targets))
-    for training, unseen in list(folds_of(targets)) or [(single, single)]:
-        combination = fit(
-            predictions.take(training), targets.take(training), method=method
-        ).combination
-        predicted[unseen] = combination(predictions.take(unseen))
+    all_rows = np.arange(len(targets))
+    for fold_rows, unseen in list(folds_of(targets)) or [(all_rows, all_rows)]:
+        fitted = fit(predictions.take(fold_rows), targets.take(fold_rows), method=method)
+        predicted[unseen] = fitted.combination(predictions.take(unseen))
     return predicted
 
 

@@ -44,7 +44,7 @@ def pool(log_probabilities: PredictionsLike, weights: npt.ArrayLike) -> Float64:
         DataError: If the shapes do not fit, a value is NaN, or a weight is negative, NaN or infinite.
     """
     predictions = as_predictions(log_probabilities)
-    checked = checked_weights(weights, predictions)
+    checked = _checked_weights(weights, predictions)
     total = _weighted_sum(predictions, checked, lowest=-np.inf)
     lost = np.isneginf(total).all(axis=1)
     if lost.any():
@@ -59,7 +59,7 @@ def linear_pool(log_probabilities: PredictionsLike, weights: npt.ArrayLike) -> F
         DataError: As `pool`, and if all weights are 0.
     """
     predictions = as_predictions(log_probabilities)
-    checked = checked_weights(weights, predictions)
+    checked = _checked_weights(weights, predictions)
     if not checked.any():
         raise DataError("weights: must not all be 0 in a mean of probabilities; given only 0")
     total = np.full(predictions.shape[1:], -np.inf)
@@ -78,7 +78,7 @@ def normalize(scores: Float64) -> Float64:
     return normalized
 
 
-def checked_weights(weights: npt.ArrayLike, predictions: MemberPredictions) -> Float64:
+def _checked_weights(weights: npt.ArrayLike, predictions: MemberPredictions) -> Float64:
     """Return weights as float64 [members].
 
     Raises:
@@ -96,7 +96,9 @@ def checked_weights(weights: npt.ArrayLike, predictions: MemberPredictions) -> F
 def normalized_weights(weights: Float64) -> Float64:
     """Return weights [members] over their sum; equal weights if all are zero."""
     total = weights.sum()
-    return weights / total if total > 0 else np.full(len(weights), 1 / len(weights))
+    if total > 0:
+        return weights / total
+    return np.full(len(weights), 1 / len(weights))
 
 
 def _weighted_sum(predictions: MemberPredictions, weights: Float64, *, lowest: float) -> Float64:
@@ -132,7 +134,7 @@ class Combination(ABC):
 
 
 @dataclass(frozen=True, eq=False)
-class WeightedPool(Combination):
+class _WeightedPool(Combination):
     """A mean of members.
 
     Attributes:
@@ -147,7 +149,7 @@ class WeightedPool(Combination):
         return normalized_weights(self.weights)
 
 
-class LogarithmicPool(WeightedPool):
+class LogarithmicPool(_WeightedPool):
     """The weighted geometric mean, renormalised; see `pool`. The weights' sum is the inverse of a temperature."""
 
     kind = "logarithmic"
@@ -157,7 +159,7 @@ class LogarithmicPool(WeightedPool):
         return pool(log_probabilities, self.weights)
 
 
-class LinearPool(WeightedPool):
+class LinearPool(_WeightedPool):
     """The weighted arithmetic mean of probabilities; see `linear_pool`. The weights must not all be 0."""
 
     kind = "linear"

@@ -127,8 +127,8 @@ def fit(
     targets = as_targets(labels, predictions)
     combination, diagnostics = rule(predictions, targets)
     if type(combination) not in COMBINATIONS.values():
-        known = ", ".join(kind.__name__ for kind in COMBINATIONS.values())
+        kinds = ", ".join(kind.__name__ for kind in COMBINATIONS.values())
         raise ConfigError(
-            f"method {method}: must return one of {known}; given {type(combination).__name__}"
+            f"method {method}: must return one of {kinds}; given {type(combination).__name__}"
         )
     return FittedMethod(combination, method, predictions.member_scores(targets), diagnostics)

@@ -13,14 +13,14 @@ from raysent.ensembles.predictions import MemberPredictions
 from raysent.evaluation.targets import Targets
 
 
-def weigh_by_score(
+def _weigh_by_score(
     predictions: MemberPredictions, targets: Targets
 ) -> tuple[LogarithmicPool, Diagnostics]:
     """Weights proportional to validation scores, w_m = s_m / sum of s; equal if all scores are zero."""
     return LogarithmicPool(normalized_weights(predictions.member_scores(targets))), {}
 
 
-def weigh_equally(
+def _weigh_equally(
     predictions: MemberPredictions, targets: Targets
 ) -> tuple[LogarithmicPool, Diagnostics]:
     """Equal weights."""
@@ -29,7 +29,7 @@ def weigh_equally(
     return LogarithmicPool(np.full(members, 1 / members)), {}
 
 
-def select_best(
+def _select_best(
     predictions: MemberPredictions, targets: Targets
 ) -> tuple[LogarithmicPool, Diagnostics]:
     """All weight on the member of the best validation score, the first of equals."""
@@ -52,8 +52,8 @@ def most_frequent(
 
 
 METHODS = {
-    "validation": weigh_by_score,
-    "uniform": weigh_equally,
-    "best": select_best,
+    "validation": _weigh_by_score,
+    "uniform": _weigh_equally,
+    "best": _select_best,
     "majority": most_frequent,
 }

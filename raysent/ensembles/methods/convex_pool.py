@@ -35,11 +35,11 @@ from raysent.evaluation.targets import Float64, Targets
 STRENGTHS = (10.0, 1.0, 0.1, 0.01, 0.001, 0.0001)
 # Of `answer`: the penalty on all rows together is this times the squared distance. From 3 to 100 accuracies differ by
 # 0.3 points at most.
-LEANING_STRENGTH = 10.0
+_LEANING_STRENGTH = 10.0
 TOLERANCE = 1e-8
 MAX_STEPS = 100
 # Log-probabilities read to choose the strength; where the rows hold more, the first rows of every fold are used.
-MAX_READ_FOR_STRENGTH = 10**8
+_MAX_READ_FOR_STRENGTH = 10**8
 SEED = 3333
 
 
@@ -70,7 +70,7 @@ class Pull:
 
 
 @dataclass(frozen=True)
-class PoolSolution:
+class _PoolSolution:
     """Weights and their certificate.
 
     Attributes:
@@ -99,43 +99,46 @@ class Odds:
     def __init__(self, predictions: MemberPredictions, labels: np.ndarray) -> None:
         """Hold predictions and the rows' classes [rows]; -inf counts as `LOG_ZERO`."""
         self.num_members, self.num_rows, _ = predictions.shape
-        self._predictions, self._labels = predictions, labels
-        self._whole: Float64 | None = None
+        self._predictions = predictions
+        self._labels = labels
+        # The one block, where all rows fit into one.
+        self._only_block: Float64 | None = None
 
     def blocks(self) -> Iterator[Float64]:
         """Yield the blocks in turn; one that holds all rows is cached."""
-        if self._whole is not None:
-            yield self._whole
+        if self._only_block is not None:
+            yield self._only_block
             return
         for rows, block in self._predictions.blocks():
-            against = np.maximum(block.transpose(0, 2, 1), LOG_ZERO, order="C")
-            against -= against[:, self._labels[rows], np.arange(block.shape[1])][:, None, :]
-            if block.shape[1] == self.num_rows:
-                self._whole = against
-            yield against
+            num_rows = block.shape[1]
+            odds = np.maximum(block.transpose(0, 2, 1), LOG_ZERO, order="C")
+            odds -= odds[:, self._labels[rows], np.arange(num_rows)][:, None, :]
+            if num_rows == self.num_rows:
+                self._only_block = odds
+            yield odds
 
 
 def convex_pool(
     predictions: MemberPredictions, targets: Targets
 ) -> tuple[LogarithmicPool, Diagnostics]:
     """Weights of minimal penalised NLL, certified; cross-fitting chooses the penalty."""
-    allowed, kept = _allowed(predictions, targets)
-    strength = choose_strength(kept, targets)
-    pull = Pull.to_equal(kept.shape[0], strength)
-    return _fitted(allowed, kept, targets, pull, chosen_strength=strength)
+    is_allowed, allowed = _allowed(predictions, targets)
+    strength = _choose_strength(allowed, targets)
+    pull = Pull.to_equal(allowed.shape[0], strength)
+    return _fitted(is_allowed, allowed, targets, pull, chosen_strength=strength)
 
 
-def leaning_pool(
+def _leaning_pool(
     predictions: MemberPredictions, targets: Targets
 ) -> tuple[LogarithmicPool, Diagnostics]:
     """Weights of minimal penalised NLL, certified, that lean to what is known to be good elsewhere; see `prior`."""
-    allowed, kept = _allowed(predictions, targets)
-    strength = 2 * LEANING_STRENGTH / len(targets)
-    pull = Pull(kept.prior, strength)
-    return _fitted(allowed, kept, targets, pull, chosen_strength=strength)
+    is_allowed, allowed = _allowed(predictions, targets)
+    strength = 2 * _LEANING_STRENGTH / len(targets)
+    pull = Pull(allowed.prior, strength)
+    return _fitted(is_allowed, allowed, targets, pull, chosen_strength=strength)
 
 
-METHODS = {"pool": convex_pool, "answer": leaning_pool}
+METHODS = {"pool": convex_pool, "answer": _leaning_pool}
 
 
 def _allowed(
@@ -145,23 +148,24 @@ def _allowed(
 
     Any positive weight on a member that excludes a right class would make the NLL infinite.
     """
-    allowed = np.asarray(np.isfinite(predictions.of_labels(targets.labels)).all(axis=1))
-    if not allowed.any():
-        allowed = np.ones_like(allowed)
-    return allowed, predictions.select(np.flatnonzero(allowed).tolist())
+    is_allowed = np.asarray(np.isfinite(predictions.of_labels(targets.labels)).all(axis=1))
+    if not is_allowed.any():
+        is_allowed = np.ones_like(is_allowed)
+    return is_allowed, predictions.select(np.flatnonzero(is_allowed).tolist())
 
 
 def _fitted(
-    allowed: np.ndarray,
-    kept: MemberPredictions,
+    is_allowed: np.ndarray,
+    allowed: MemberPredictions,
     targets: Targets,
     pull: Pull,
     *,
     chosen_strength: float,
 ) -> tuple[LogarithmicPool, Diagnostics]:
-    solution = solve(Odds(kept, targets.labels), pull)
-    weights = np.zeros(len(allowed))
-    weights[allowed] = solution.weights
+    """Return the pool of all members, in which only those that are allowed have a weight, and how it was fitted."""
+    solution = solve(Odds(allowed, targets.labels), pull)
+    weights = np.zeros(len(is_allowed))
+    weights[is_allowed] = solution.weights
     diagnostics = {
         "duality_gap": solution.gap,
         "strength": chosen_strength,
@@ -171,25 +175,26 @@ def _fitted(
     return LogarithmicPool(weights), diagnostics
 
 
-def choose_strength(predictions: MemberPredictions, targets: Targets) -> float:
+def _choose_strength(predictions: MemberPredictions, targets: Targets) -> float:
     """Return the strength of least cross-fitted NLL; the strongest if there is a single unit of rows."""
-    members, _, classes = predictions.shape
+    num_members, _, num_classes = predictions.shape
     labels = targets.labels
-    most = max(1, MAX_READ_FOR_STRENGTH // (members * classes))
+    max_rows = max(1, _MAX_READ_FOR_STRENGTH // (num_members * num_classes))
     totals = np.zeros(len(STRENGTHS))
-    for training, held_out in folds_of(targets, seed=SEED):
-        few = training[: max(1, most * len(training) // len(labels))]
-        unseen = held_out[:most]
-        odds = Odds(predictions.take(few), labels[few])
+    for fold_rows, held_out in folds_of(targets, seed=SEED):
+        fitted = fold_rows[: max(1, max_rows * len(fold_rows) // len(labels))]
+        unseen = held_out[:max_rows]
+        odds = Odds(predictions.take(fitted), labels[fitted])
         unseen_odds = Odds(predictions.take(unseen), labels[unseen])
         weights = None
         for index, strength in enumerate(STRENGTHS):
-            weights = solve(odds, Pull.to_equal(members, strength), start=weights).weights
+            # The strengths fall, and each fit starts from the one before.
+            weights = solve(odds, Pull.to_equal(num_members, strength), start=weights).weights
             totals[index] += _nll(unseen_odds, weights) * len(unseen)
     return STRENGTHS[int(totals.argmin())]
 
 
-def solve(odds: Odds, pull: Pull, *, start: Float64 | None = None) -> PoolSolution:
+def solve(odds: Odds, pull: Pull, *, start: Float64 | None = None) -> _PoolSolution:
     """Return the weights of least penalised NLL.
 
     Args:
@@ -197,22 +202,26 @@ def solve(odds: Odds, pull: Pull, *, start: Float64 | None = None) -> PoolSoluti
         pull: What the weights are shrunk towards.
         start: Initial weights, [members]; by default those they are shrunk towards.
     """
-    weights = pull.centre if start is None else start
+    weights = pull.centre
+    if start is not None:
+        weights = start
     point = _point(odds, weights)
     for step in range(MAX_STEPS):
         gap = _gap(weights, point.gradient, pull)
         if gap <= TOLERANCE:
-            return PoolSolution(weights, gap, step)
+            return _PoolSolution(weights, gap, step)
         target = _newton_target(weights, point, pull)
         moved = _search(odds, weights, target, point, pull)
-        if moved is None:  # the objective does not decrease any further in floating point
-            return PoolSolution(weights, gap, step)
+        if moved is None:
+            # The objective does not decrease any further in floating point.
+            return _PoolSolution(weights, gap, step)
         weights = moved
         point = _point(odds, weights)
-    return PoolSolution(weights, _gap(weights, point.gradient, pull), MAX_STEPS)
+    return _PoolSolution(weights, _gap(weights, point.gradient, pull), MAX_STEPS)
 
 
 def _gap(weights: Float64, gradient: Float64, pull: Pull) -> float:
+    """Return the duality gap at weights [members], which bounds what any others would improve; see the module."""
     dual = np.maximum(0, pull.centre - gradient / pull.strength)
     return float((weights - dual) @ gradient + pull.penalty(weights) - pull.penalty(dual))
 
@@ -220,9 +229,10 @@ def _gap(weights: Float64, gradient: Float64, pull: Pull) -> float:
 def _newton_target(weights: Float64, point: _Point, pull: Pull) -> Float64:
     """Return the weights >= 0 that minimise the second-order expansion of the objective."""
     gradient = point.gradient + pull.gradient(weights)
+    # With H = L L^T the expansion is half the squared length of L^T v - (L^T w - L^-1 g), up to a constant.
     root = np.linalg.cholesky(point.hessian + pull.strength * np.eye(len(weights)))
-    wanted = root.T @ weights - scipy.linalg.solve_triangular(root, gradient, lower=True)
-    target: Float64 = scipy.optimize.nnls(root.T, wanted)[0]
+    right_side = root.T @ weights - scipy.linalg.solve_triangular(root, gradient, lower=True)
+    target: Float64 = scipy.optimize.nnls(root.T, right_side)[0]
     return target
 
 
@@ -242,24 +252,30 @@ def _search(
 
 
 def _nll(odds: Odds, weights: Float64) -> float:
-    total = sum(
-        float(_log_sum(np.tensordot(weights, block, axes=1)).sum()) for block in odds.blocks()
-    )
+    """Return the NLL per row: the right class has odds of 0, so that its log-probability is minus the log-sum."""
+    total = 0.0
+    for block in odds.blocks():
+        margins = np.tensordot(weights, block, axes=1)
+        total += float(_log_sum(margins).sum())
     return total / odds.num_rows
 
 
 def _point(odds: Odds, weights: Float64) -> _Point:
-    members = odds.num_members
-    nll, gradient, hessian = 0.0, np.zeros(members), np.zeros((members, members))
+    num_members = odds.num_members
+    nll = 0.0
+    gradient = np.zeros(num_members)
+    hessian = np.zeros((num_members, num_members))
     for block in odds.blocks():
         margins = np.tensordot(weights, block, axes=1)
-        heights = _log_sum(margins)
-        roots = np.exp((margins - heights) / 2)
+        log_sums = _log_sum(margins)
+        # Square roots of the pool's probabilities, so that one product of a matrix with itself weighs by them.
+        roots = np.exp((margins - log_sums) / 2)
         rooted = block * roots
         means = np.einsum("mki,ki->mi", rooted, roots)
-        nll += float(heights.sum())
+        nll += float(log_sums.sum())
         gradient += means.sum(axis=1)
-        flat = rooted.reshape(members, -1)
+        flat = rooted.reshape(num_members, -1)
+        # The covariance of the members' odds: the mean of products minus the product of means.
         hessian += flat @ flat.T - means @ means.T
     return _Point(nll / odds.num_rows, gradient / odds.num_rows, hessian / odds.num_rows)
 

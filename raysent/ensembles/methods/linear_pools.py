@@ -21,10 +21,10 @@ from raysent.ensembles.predictions import MemberPredictions
 from raysent.evaluation.targets import Float64, Targets
 
 MAX_SIZE = 25
-NUM_BAGS = 20
-BAG_FRACTION = 0.5
+_NUM_BAGS = 20
+_BAG_FRACTION = 0.5
 SEED = 4444
-SMALLEST = np.finfo(np.float64).tiny
+_SMALLEST = np.finfo(np.float64).tiny
 
 
 def greedy(predictions: MemberPredictions, targets: Targets) -> tuple[LinearPool, Diagnostics]:
@@ -52,8 +52,8 @@ def bags(members: int) -> list[np.ndarray]:
     if members <= 2:
         return [np.arange(members)]
     generator = np.random.default_rng(SEED)
-    size = int(np.ceil(BAG_FRACTION * members))
-    return [np.sort(generator.choice(members, size, replace=False)) for _ in range(NUM_BAGS)]
+    size = int(np.ceil(_BAG_FRACTION * members))
+    return [np.sort(generator.choice(members, size, replace=False)) for _ in range(_NUM_BAGS)]
 
 
 def select(right: Float64) -> np.ndarray:
@@ -65,10 +65,12 @@ def select(right: Float64) -> np.ndarray:
     path, nlls = _sorted_start(right)
     total = right[path].sum(axis=0)
     while len(path) < MAX_SIZE:
-        found = _nll((total + right) / (len(path) + 1))
-        path.append(int(found.argmin()))
-        nlls.append(float(found.min()))
+        # Of the mean with each member once more.
+        member_nlls = _nll((total + right) / (len(path) + 1))
+        path.append(int(member_nlls.argmin()))
+        nlls.append(float(member_nlls.min()))
         total += right[path[-1]]
+    # The first NLL is that of the whole sorted start, not of its first member.
     first = len(path) - len(nlls) + 1
     best = first + int(np.argmin(nlls))
     return np.bincount(path[:best], minlength=len(right))
@@ -85,5 +87,5 @@ def _sorted_start(right: Float64) -> tuple[list[int], list[float]]:
 
 def _nll(right: Float64) -> Float64:
     """Return the NLL per row of probabilities of the right class [..., rows]."""
-    nll: Float64 = -np.log(np.maximum(right, SMALLEST)).mean(axis=-1)
+    nll: Float64 = -np.log(np.maximum(right, _SMALLEST)).mean(axis=-1)
     return nll
