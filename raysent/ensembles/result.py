@@ -30,7 +30,8 @@ from raysent.storage import address_of, read_json, write_json
 from raysent.storage.layout import ENSEMBLE_FILE, FRONT_FILE
 
 KIND: Final = "raysent ensemble"
-STUDENT, MEMBER = "student", "member"
+_STUDENT = "student"
+_MEMBER = "member"
 
 
 @dataclass(frozen=True)
@@ -84,19 +85,24 @@ class EnsembleResult(StrictModel):
         """Return a line for each task whose metric the method cannot fit."""
         if self.method not in BY_LOG_LOSS:
             return []
-        return [
-            f"{task}: {self.method} fits the log loss, as it cannot fit {found.metric}; scores are {found.metric}"
-            for task, found in self.tasks.items()
-            if found.metric != "accuracy"
-        ]
+        lines = []
+        for task, of_task in self.tasks.items():
+            if of_task.metric != "accuracy":
+                metric = of_task.metric
+                lines.append(
+                    f"{task}: {self.method} fits the log loss, as it cannot fit {metric}; scores are {metric}"
+                )
+        return lines
 
     def gain_of_answer(self) -> float | None:
         """Return by how many points the method `answer` is above this one by cross-fitting; None where it is not."""
-        other = self.mean.scores.get(ANSWER)
-        if other is None:
+        of_answer = self.mean.scores.get(ANSWER)
+        if of_answer is None:
             return None
-        gain = other.cross_fitted.value - self.mean.scores[ENSEMBLE].cross_fitted.value
-        return gain if gain > 0 else None
+        gain = of_answer.cross_fitted.value - self.mean.scores[ENSEMBLE].cross_fitted.value
+        if gain > 0:
+            return gain
+        return None
 
     def below_start(self) -> dict[str, float]:
         """Return the points that a member loses against itself before training, by name, if it does."""
@@ -133,20 +139,23 @@ def read_result(folder: Path) -> EnsembleResult:
     path = folder / ENSEMBLE_FILE
     try:
         # JSON has lists in place of tuples.
-        result = EnsembleResult.model_validate(read_json(path), strict=False)
+        ensemble = EnsembleResult.model_validate(read_json(path), strict=False)
     except pydantic.ValidationError as error:
-        where = ".".join(map(str, error.errors()[0]["loc"]))
-        about = f" ({where}: {error.errors()[0]['msg']})" if where else ""
+        first = error.errors()[0]
+        key = ".".join(map(str, first["loc"]))
+        about = ""
+        if key:
+            about = f" ({key}: {first['msg']})"
         raise ArtifactError(
             f"{address_of(path)}: not an ensemble of this version of raysent{about}; make it again"
         ) from None
-    nested = [task for task, found in result.tasks.items() if len(found.fold_weights) > 1]
-    if result.protocol == "fast" and nested:
+    nested = [task for task, of_task in ensemble.tasks.items() if len(of_task.fold_weights) > 1]
+    if ensemble.protocol == "fast" and nested:
         raise ArtifactError(
             f"{address_of(path)}: an older version scored it on rows of {', '.join(nested)} that may have chosen its "
             "members; make it again"
         )
-    return result
+    return ensemble
 
 
 class MemberCost(StrictModel):
@@ -167,40 +176,53 @@ def member_cost(member: Member, records: Sequence[Record]) -> MemberCost:
     """Return a member's cost; the time to encode is the median over its records, which measured it."""
     per_thousand = []
     for record in records:
-        num_sentences = len(record.labels) * (1 if record.kind == "sentence" else 2)
+        num_sentences = len(record.labels)
+        if record.kind != "sentence":
+            num_sentences *= 2
         seconds = record.about["seconds"]
         # Records of earlier versions timed the first use of a model.
         first_use = 1e6 * float(seconds["encode_s"]) / num_sentences
         per_thousand.append(float(seconds.get("encode_ms_per_1000", first_use)))
     encode_ms = float(np.median(per_thousand))
-    found = find_scheme(member.path)
-    if found is not None and hasattr(
-        found[0], "num_bytes"
-    ):  # pretrained elsewhere, for an unknown time
-        return MemberCost(
-            encode_ms=encode_ms, num_bytes=found[0].num_bytes(found[1]), training_s=None
-        )
-    if member.path in LEXICAL:  # fitted on every task
-        known = sum((Costs(**record.about["costs"]) for record in records), Costs(0, 0, 0.0))
-    elif found is not None:
-        place = split_path(member.path)[1]
-        known = replace(
-            Costs(num_bytes=0) if place is None else costs_of(Path(place)), training_hours=0.0
-        )
-    else:
-        known = costs_of(Path(member.path))
-    training_s = None if known.training_hours is None else known.training_hours * SECONDS_PER_HOUR
-    return MemberCost(encode_ms=encode_ms, num_bytes=known.num_bytes or 0, training_s=training_s)
+    scheme_and_argument = find_scheme(member.path)
+    if scheme_and_argument is not None:
+        scheme, argument = scheme_and_argument
+        if hasattr(scheme, "num_bytes"):
+            # It was pretrained elsewhere, for an unknown time.
+            num_bytes = scheme.num_bytes(argument)
+            return MemberCost(encode_ms=encode_ms, num_bytes=num_bytes, training_s=None)
+    costs = _costs_of_member(member, records)
+    training_s = None
+    if costs.training_hours is not None:
+        training_s = costs.training_hours * SECONDS_PER_HOUR
+    return MemberCost(encode_ms=encode_ms, num_bytes=costs.num_bytes or 0, training_s=training_s)
+
+
+def _costs_of_member(member: Member, records: Sequence[Record]) -> Costs:
+    """Return the costs of a member that was not pretrained elsewhere."""
+    if member.path in LEXICAL:
+        # It is fitted on every task.
+        return sum((Costs(**record.about["costs"]) for record in records), Costs(0, 0, 0.0))
+    if find_scheme(member.path) is None:
+        return costs_of(Path(member.path))
+    path = split_path(member.path)[1]
+    if path is None:
+        return Costs(num_bytes=0, training_hours=0.0)
+    return replace(costs_of(Path(path)), training_hours=0.0)
 
 
 def total_cost(costs: Sequence[MemberCost]) -> MemberCost:
     """Return the cost of members together; training is unknown if it is unknown for one of them."""
-    training = [cost.training_s for cost in costs]
-    known = [value for value in training if value is not None]
+    training_s: float | None = 0
+    for cost in costs:
+        if training_s is not None and cost.training_s is not None:
+            training_s += cost.training_s
+        else:
+            training_s = None
     return MemberCost(
         encode_ms=sum(cost.encode_ms for cost in costs),
         num_bytes=sum(cost.num_bytes for cost in costs),
-        training_s=sum(known) if len(known) == len(training) else None,
+        training_s=training_s,
     )
 
 
@@ -229,12 +251,12 @@ class FrontRow(StrictModel):
 
 
 def _on_front(rows: Iterable[FrontRow]) -> tuple[FrontRow, ...]:
-    timed: list[FrontRow] = []
-    for row in sorted(rows, key=lambda one: (one.encode_ms or 0.0, -one.test)):
-        timed.append(
-            row.model_copy(update={"is_on_front": all(row.test > one.test for one in timed)})
-        )
-    return tuple(timed)
+    """Return rows by rising time to encode; one is on the front where it is better than all faster ones."""
+    ordered: list[FrontRow] = []
+    for row in sorted(rows, key=lambda row: (row.encode_ms or 0.0, -row.test)):
+        is_on_front = all(row.test > faster.test for faster in ordered)
+        ordered.append(row.model_copy(update={"is_on_front": is_on_front}))
+    return tuple(ordered)
 
 
 def write_front(folder: Path, front: Sequence[FrontRow]) -> None:
@@ -260,45 +282,37 @@ def student_front(
         ArtifactError: If the records cannot be compared.
     """
     members = [member for member in records if member != student]
-    costs = {member: member_cost(member, found) for member, found in records.items()}
-    tests = {
-        member: mean_estimate([score_model(one).tested for one in found])
-        for member, found in records.items()
-    }
-    best = max(
-        members, key=lambda member: float(np.mean([one.validation for one in records[member]]))
-    )
-    rows = [
-        (
-            member.name,
-            STUDENT if member == student else MEMBER,
-            tests[member],
-            costs[member].encode_ms,
-        )
-        for member in records
-    ]
-    if len(members) > 1:
-        of_tasks = zip(*(records[member] for member in members), strict=True)
-        pooled = mean_estimate(
-            [score_methods(list(of_task), [method])[method].tested for of_task in of_tasks]
-        )
-        rows.append(
-            (
-                ENSEMBLE,
-                ENSEMBLE,
-                pooled,
-                total_cost([costs[member] for member in members]).encode_ms,
-            )
-        )
-    return _on_front(
-        FrontRow(
+    costs = {}
+    tests = {}
+    validations = {}
+    for member, of_member in records.items():
+        costs[member] = member_cost(member, of_member)
+        tests[member] = mean_estimate([score_model(record).tested for record in of_member])
+        validations[member] = float(np.mean([record.validation for record in of_member]))
+    best = max(members, key=lambda member: validations[member])
+
+    def row_of(name: str, kind: str, test: BootstrapEstimate, encode_ms: float) -> FrontRow:
+        difference = test.minus(tests[best])
+        return FrontRow(
             name=name,
             kind=kind,
             test=test.value,
             interval=test.interval,
             encode_ms=encode_ms,
-            difference=test.minus(tests[best]).value,
-            difference_interval=test.minus(tests[best]).interval,
+            difference=difference.value,
+            difference_interval=difference.interval,
         )
-        for name, kind, test, encode_ms in rows
-    )
+
+    rows = []
+    for member in records:
+        kind = _MEMBER
+        if member == student:
+            kind = _STUDENT
+        rows.append(row_of(member.name, kind, tests[member], costs[member].encode_ms))
+    if len(members) > 1:
+        of_tasks = []
+        for of_task in zip(*(records[member] for member in members), strict=True):
+            of_tasks.append(score_methods(list(of_task), [method])[method].tested)
+        cost = total_cost([costs[member] for member in members])
+        rows.append(row_of(ENSEMBLE, ENSEMBLE, mean_estimate(of_tasks), cost.encode_ms))
+    return _on_front(rows)

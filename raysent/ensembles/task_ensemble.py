@@ -71,9 +71,10 @@ class TaskEnsemble:
 
     def is_learned(self, name: str) -> bool:
         """Return whether a score is of a model that was trained on the task's labels, or of a combination with one."""
-        return name in self.learned or (
-            bool(self.learned) and name in (ENSEMBLE, ANSWER, *BASELINES)
-        )
+        if name in self.learned:
+            return True
+        is_combination = name in (ENSEMBLE, ANSWER, *BASELINES)
+        return is_combination and len(self.learned) > 0
 
 
 def task_ensemble(
@@ -102,43 +103,47 @@ def task_ensemble(
     records = compatible(records)
     names = names or [record.model for record in records]
     folds = fitted_folds(records, method=method, worth=worth)
-    known = {method: score_folds(records, folds), **(scores or {})}
-    known |= score_methods(records, [baseline for baseline in BASELINES if baseline not in known])
-    predictions, targets = validation_predictions(records, worth=worth)
+    by_method = {method: score_folds(records, folds), **(scores or {})}
+    unscored = [baseline for baseline in BASELINES if baseline not in by_method]
+    by_method |= score_methods(records, unscored)
+    all_scores = {ENSEMBLE: by_method.pop(method), **by_method}
+    keys = {}
+    learned = []
+    for name, record in zip(names, records, strict=True):
+        all_scores[name] = score_model(record)
+        keys[name] = record.key
+        if record.score.learned:
+            learned.append(name)
+    predictions, targets = _validation_predictions(records, worth=worth)
     final = cross_fit(predictions, targets, method=method)
+    metric: Metric | Literal["pearson"] = "pearson"
+    calibration = None
+    if not targets.is_scored:
+        metric = records[0].metric
+        bins = calibrated_reliability(records, folds)
+        calibration = calibrate(final.held_out, targets, bins)
     return TaskEnsemble(
         weights=dict(zip(names, final.fitted.weights.tolist(), strict=True)),
         fold_weights=tuple(tuple(fold.fitted.weights.tolist()) for fold in folds),
         diagnostics=dict(final.fitted.diagnostics),
         diversity=Diversity(contributions(predictions, targets, method=method, names=names)),
-        scores={
-            ENSEMBLE: known.pop(method),
-            **known,
-            **{name: score_model(record) for name, record in zip(names, records, strict=True)},
-            **(others or {}),
-        },
-        learned=tuple(
-            name for name, record in zip(names, records, strict=True) if record.score.learned
-        ),
+        scores={**all_scores, **(others or {})},
+        learned=tuple(learned),
         combination=final.fitted.combination.plain(),
-        keys={name: record.key for name, record in zip(names, records, strict=True)},
+        keys=keys,
         row_hash=records[0].row_hash,
-        metric="pearson" if records[0].targets.is_scored else records[0].metric,
+        metric=metric,
         label_names=records[0].label_names,
-        calibration=None
-        if targets.is_scored
-        else calibrate(final.held_out, targets, calibrated_reliability(records, folds)),
+        calibration=calibration,
     )
 
 
 def calibration_of(records: Sequence[Record], *, method: str) -> Calibration | None:
     """Return the calibration of members' records on one task, of a method; None for ratings."""
-    predictions, targets = validation_predictions(compatible(records))
-    return (
-        None
-        if targets.is_scored
-        else calibrate(held_out(predictions, targets, method=method), targets)
-    )
+    predictions, targets = _validation_predictions(compatible(records))
+    if targets.is_scored:
+        return None
+    return calibrate(held_out(predictions, targets, method=method), targets)
 
 
 def score_methods(
@@ -161,11 +166,11 @@ def score_methods(
         ConfigError: If a method is unknown.
     """
     records = compatible(records)
-    distinct = dict.fromkeys(methods)
-    return {
-        method: score_folds(records, fitted_folds(records, method=method, worth=worth))
-        for method in distinct
-    }
+    scores = {}
+    for method in dict.fromkeys(methods):
+        fitted = fitted_folds(records, method=method, worth=worth)
+        scores[method] = score_folds(records, fitted)
+    return scores
 
 
 def score_model(record: Record) -> TaskScores:
@@ -190,16 +195,19 @@ def fold_predictions(
 
     Args:
         records: The members' records.
-        fold: The place of the outer fold.
+        fold: The number of the outer fold.
         worth: What each member is worth on other tables; None or zeros where nothing is known.
     """
     folds = [record.folds[fold] for record in records]
-    predictions = MemberPredictions([one.validation_log_probabilities for one in folds])
+    predictions = MemberPredictions([of_member.validation_log_probabilities for of_member in folds])
     return _leaning(predictions, worth), records[0].targets.take(folds[0].validation_rows)
 
 
 def _leaning(predictions: MemberPredictions, worth: Sequence[float] | None) -> MemberPredictions:
-    return predictions.with_prior(worth) if worth is not None and any(worth) else predictions
+    """Return predictions with what each member is worth elsewhere, where something is known of it."""
+    if worth is None or not any(worth):
+        return predictions
+    return predictions.with_prior(worth)
 
 
 def num_fitted(records: Sequence[Record]) -> int:
@@ -207,7 +215,7 @@ def num_fitted(records: Sequence[Record]) -> int:
     return len(records[0].folds[0].validation_rows)
 
 
-def validation_predictions(
+def _validation_predictions(
     records: Sequence[Record], *, worth: Sequence[float] | None = None
 ) -> tuple[MemberPredictions, Targets]:
     """Return members' predictions of every row that has a validation prediction, each row once, and their targets.
@@ -215,36 +223,36 @@ def validation_predictions(
     In nested cross-validation a row has such a prediction in every outer fold but its own; the first one counts.
     """
     parts: list[list[np.ndarray]] = [[] for _ in records]
-    taken: Int64 = np.empty(0, dtype=np.int64)
+    predicted_rows: Int64 = np.empty(0, dtype=np.int64)
     for folds in zip(*(record.folds for record in records), strict=True):
-        is_new = ~np.isin(folds[0].validation_rows, taken)
-        taken = np.concatenate([taken, folds[0].validation_rows[is_new]])
+        is_new = ~np.isin(folds[0].validation_rows, predicted_rows)
+        predicted_rows = np.concatenate([predicted_rows, folds[0].validation_rows[is_new]])
         for part, fold in zip(parts, folds, strict=True):
             part.append(fold.validation_log_probabilities[is_new])
     predictions = MemberPredictions([np.concatenate(part) for part in parts])
-    return _leaning(predictions, worth), records[0].targets.take(taken)
+    return _leaning(predictions, worth), records[0].targets.take(predicted_rows)
 
 
 def score_folds(records: Sequence[Record], fitted: Sequence[CrossFitted]) -> TaskScores:
     """Return the scores of a method from its fits in the outer folds."""
     targets = records[0].targets
     resamples = Resamples.of(records[0].task, len(targets))
-    in_sample, out_of_fold, tested = [], [], []
-    for found, *folds in zip(fitted, *(record.folds for record in records), strict=True):
-        rows = folds[0].validation_rows
-        in_sample.append(100 * targets.take(rows).score(found.in_sample))
-        out_of_fold.append((rows, targets.take(rows), found.held_out))
-        tested.append(found.predict([fold.test_log_probabilities for fold in folds]))
-    rows, predicted = (
-        np.concatenate([fold.test_rows for fold in records[0].folds]),
-        np.concatenate(tested),
-    )
-    validation, cross_fitted = (
-        float(np.mean(in_sample)),
-        mean_estimate(resamples.estimates(out_of_fold)),
-    )
-    test = resamples.estimates([(rows, targets.take(rows), predicted)])[0]
-    measures, bins = measure(predicted, targets.labels[rows], rows=rows, resamples=resamples)
+    in_sample = []
+    out_of_fold = []
+    tested = []
+    for fold_index, of_fold in enumerate(fitted):
+        member_folds = [record.folds[fold_index] for record in records]
+        rows = member_folds[0].validation_rows
+        in_sample.append(100 * targets.take(rows).score(of_fold.in_sample))
+        out_of_fold.append((rows, targets.take(rows), of_fold.held_out))
+        tested.append(of_fold.predict([fold.test_log_probabilities for fold in member_folds]))
+    validation = float(np.mean(in_sample))
+    cross_fitted = mean_estimate(resamples.estimates(out_of_fold))
+    test_rows = np.concatenate([fold.test_rows for fold in records[0].folds])
+    test_labels = targets.labels[test_rows]
+    predicted = np.concatenate(tested)
+    test = resamples.estimates([(test_rows, targets.take(test_rows), predicted)])[0]
+    measures, bins = measure(predicted, test_labels, rows=test_rows, resamples=resamples)
     return TaskScores(
         validation=validation,
         cross_fitted=cross_fitted,
@@ -268,65 +276,74 @@ def compatible(records: Sequence[Record]) -> Sequence[Record]:
             keeps no log-probabilities.
     """
     first = records[0]
-    for other in records[1:]:
+    for record in records[1:]:
         for attribute, word in _EQUAL.items():
-            _check_equal(first, other, word, (getattr(first, attribute), getattr(other, attribute)))
+            pair = (getattr(first, attribute), getattr(record, attribute))
+            _check_equal(first, record, word, pair)
     for record in records:
         _check_complete(record)
-    for other in records[1:]:
-        _check_equal(first, other, "number of folds", (len(first.folds), len(other.folds)))
-    least = min(records, key=lambda one: len(one.folds[0].validation_rows))
-    agree = _has_rows if least.score.learned else _have_equal_rows
-    for other in records:
-        if not all(map(agree, other.folds, least.folds)):
+    for record in records[1:]:
+        _check_equal(first, record, "number of folds", (len(first.folds), len(record.folds)))
+    fewest = min(records, key=lambda record: len(record.folds[0].validation_rows))
+    agree = _have_equal_rows
+    if fewest.score.learned:
+        agree = _has_rows
+    for record in records:
+        if not all(map(agree, record.folds, fewest.folds)):
             raise ArtifactError(
-                f"{first.task}: members must be evaluated on the same folds; '{least.model}' and '{other.model}' "
+                f"{first.task}: members must be evaluated on the same folds; '{fewest.model}' and '{record.model}' "
                 "differ; evaluate them together"
             )
-    rows = [fold.validation_rows for fold in least.folds]
-    return [
-        replace(one, folds=tuple(fold.at(some) for fold, some in zip(one.folds, rows, strict=True)))
-        for one in records
-    ]
+    return [_at_rows_of(record, fewest) for record in records]
 
 
-def _check_equal(first: Record, other: Record, word: str, values: tuple[object, object]) -> None:
-    if values[0] != values[1]:
+def _at_rows_of(record: Record, fewest: Record) -> Record:
+    """Return a record at the validation rows of another one, which has no others."""
+    folds = []
+    for fold, with_fewest in zip(record.folds, fewest.folds, strict=True):
+        folds.append(fold.at(with_fewest.validation_rows))
+    return replace(record, folds=tuple(folds))
+
+
+def _check_equal(first: Record, second: Record, word: str, pair: tuple[object, object]) -> None:
+    if pair[0] != pair[1]:
         raise ArtifactError(
-            f"{first.task}: members must be evaluated on the same {word}; '{first.model}' has {_short(values[0])}, "
-            f"'{other.model}' has {_short(values[1])}; evaluate them together"
+            f"{first.task}: members must be evaluated on the same {word}; '{first.model}' has {_short(pair[0])}, "
+            f"'{second.model}' has {_short(pair[1])}; evaluate them together"
         )
 
 
 def _check_complete(record: Record) -> None:
     """Check that every row has log-probabilities; some protocols keep scores alone."""
-    classes = len(record.label_names)
-    pairs = [
-        pair
-        for fold in record.folds
-        for pair in (
-            (fold.validation_rows, fold.validation_log_probabilities),
-            (fold.test_rows, fold.test_log_probabilities),
-        )
-    ]
-    if not pairs or any(np.shape(predicted) != (len(rows), classes) for rows, predicted in pairs):
+    num_classes = len(record.label_names)
+    is_complete = len(record.folds) > 0
+    for fold in record.folds:
+        validation_shape = (len(fold.validation_rows), num_classes)
+        test_shape = (len(fold.test_rows), num_classes)
+        is_complete &= np.shape(fold.validation_log_probabilities) == validation_shape
+        is_complete &= np.shape(fold.test_log_probabilities) == test_shape
+    if not is_complete:
         raise ArtifactError(
             f"{record.task}: an ensemble needs log-probabilities of every row; '{record.model}', evaluated with "
             f"protocol {record.protocol}, has none; evaluate it with protocol fast"
         )
 
 
-def _have_equal_rows(one: FoldResult, other: FoldResult) -> bool:
-    return np.array_equal(one.validation_rows, other.validation_rows) and np.array_equal(
-        one.test_rows, other.test_rows
-    )
+def _have_equal_rows(fold: FoldResult, fewest: FoldResult) -> bool:
+    have_equal_validation = np.array_equal(fold.validation_rows, fewest.validation_rows)
+    return have_equal_validation and np.array_equal(fold.test_rows, fewest.test_rows)
 
 
-def _has_rows(one: FoldResult, other: FoldResult) -> bool:
-    has_all = bool(np.isin(other.validation_rows, one.validation_rows).all())
-    return has_all and np.array_equal(one.test_rows, other.test_rows)
+def _has_rows(fold: FoldResult, fewest: FoldResult) -> bool:
+    has_all = bool(np.isin(fewest.validation_rows, fold.validation_rows).all())
+    return has_all and np.array_equal(fold.test_rows, fewest.test_rows)
 
 
-def _short(value: object) -> str:
-    text = ", ".join(value) if isinstance(value, tuple) else str(value)
-    return text if len(text) <= 40 else text[:37] + "..."
+def _short(attribute: object) -> str:
+    """Return an attribute as text of at most 40 characters, for an error."""
+    text = str(attribute)
+    if isinstance(attribute, tuple):
+        text = ", ".join(attribute)
+    if len(text) > 40:
+        return text[:37] + "..."
+    return text
