@@ -85,9 +85,12 @@ class Candidate(StrictModel):
         names = list(self.titles or map(shown_name, self.members))
         if len(names) > _SHOWN_MEMBERS:
             names = [*names[: _SHOWN_MEMBERS - 1], f"{len(names) - _SHOWN_MEMBERS + 1} more"]
-        shows_method = len(self.members) > 1 and self.method != ANSWER
-        method = f" ({self.method})" if shows_method else ""
-        return " + ".join(names) + method + LEARNED * self.learned
+        title = " + ".join(names)
+        if len(self.members) > 1 and self.method != ANSWER:
+            title += f" ({self.method})"
+        if self.learned:
+            title += LEARNED
+        return title
 
 
 class Answer(StrictModel):
@@ -99,9 +102,9 @@ class Answer(StrictModel):
         num_test: The number of test rows or queries, none of which ranked, stopped, chose or fitted anything.
         num_dev: The number of queries of dev, which chose; None for rows, and in files of earlier versions.
         prefer: Whether the cheapest was taken of those that are nearly as good, and by which cost.
-        taken: The place of the answer among `candidates`.
-        simplest: The place of the simplest thing that could be taken; None where no TF-IDF or BM25 was scored.
-        majority: The place of the most frequent class; None for ratings and queries.
+        taken: The index of the answer among `candidates`.
+        simplest: The index of the simplest thing that could be taken; None where no TF-IDF or BM25 was scored.
+        majority: The index of the most frequent class; None for ratings and queries.
         over_majority: The best candidate's validation score minus that of the most frequent class; paired.
         gain: By how much the answer's log loss on the rows that choose is below that of the simplest, in nats a row.
         num_chosen: The number of rows that chose.
@@ -147,8 +150,10 @@ class Answer(StrictModel):
         """What was held out for the score, and how many of them."""
         if not self.ranks:
             return f"{self.num_test:,} hold-out rows"
-        chosen = "" if self.num_dev is None else f", chosen by {self.num_dev:,} of dev"
-        return f"{self.num_test:,} hold-out queries{chosen}"
+        queries = f"{self.num_test:,} hold-out queries"
+        if self.num_dev is None:
+            return queries
+        return f"{queries}, chosen by {self.num_dev:,} of dev"
 
     @property
     def basis(self) -> str:
@@ -158,15 +163,10 @@ class Answer(StrictModel):
                 "Chosen by the queries of dev, a fitted weight by other queries; "
                 "scored on hold-out queries, which chose nothing."
             )
-        fewer = (
-            ", what was fine-tuned on labels by validation rows"
-            if any(candidate.learned for candidate in self.candidates)
-            else ""
-        )
-        return (
-            f"Chosen by cross-validation on the rows that train{fewer}; "
-            f"scored on hold-out rows, which chose nothing.{self._refit_text}"
-        )
+        basis = "Chosen by cross-validation on the rows that train"
+        if any(candidate.learned for candidate in self.candidates):
+            basis += ", what was fine-tuned on labels by validation rows"
+        return f"{basis}; scored on hold-out rows, which chose nothing.{self._refit_text}"
 
     @property
     def _refit_text(self) -> str:
@@ -180,20 +180,31 @@ class Answer(StrictModel):
 
         Then the best pretrained encoder, the best of what is not trained, and the best that is.
         """
-        alone = [one for one in self.candidates if len(one.members) == 1 and one.method != MAJORITY]
-        lexical = [one for one in alone if one.members[0] in (*LEXICAL, *RANKING)]
-        others = [one for one in alone if one not in lexical]
+        lexical = []
+        with_vectors = []
+        for candidate in self.candidates:
+            if len(candidate.members) > 1 or candidate.method == MAJORITY:
+                continue
+            if candidate.members[0] in (*LEXICAL, *RANKING):
+                lexical.append(candidate)
+            else:
+                with_vectors.append(candidate)
         if self.ranks:
-            return [one for one in (*lexical, *others[:1]) if one is not self.answer]
-        pretrained = [one for one in others if one.kind == "pretrained"]
-        untrained = [one for one in others if is_free(one.members[0])]
-        trained = [one for one in others if one.is_trained]
-        majority = [] if self.majority is None else [self.candidates[self.majority]]
+            shown = [*lexical, *with_vectors[:1]]
+            return [candidate for candidate in shown if candidate is not self.answer]
+        simple = []
+        if self.majority is not None:
+            simple.append(self.candidates[self.majority])
+        simple += lexical
+        if self.simplest is not None:
+            simple.append(self.candidates[self.simplest])
+        simple += [candidate for candidate in with_vectors if candidate.kind == "pretrained"][:1]
+        simple += [candidate for candidate in with_vectors if is_free(candidate.members[0])][:1]
+        simple += [candidate for candidate in with_vectors if candidate.is_trained][:1]
         # Two candidates may hold the same member alone.
-        compared = [] if self.simplest is None else [self.candidates[self.simplest]]
-        simple = (*majority, *lexical, *compared, *pretrained[:1], *untrained[:1], *trained[:1])
-        found = {one.title: one for one in simple}
-        return [one for title, one in found.items() if title != self.answer.title]
+        by_title = {candidate.title: candidate for candidate in simple}
+        by_title.pop(self.answer.title, None)
+        return list(by_title.values())
 
     @property
     def short_score(self) -> str:
@@ -220,7 +231,7 @@ class Answer(StrictModel):
                 for simple in self.simpler
             )
         if self.taken == self.majority:
-            best = next(one for one in self.candidates if one.method != MAJORITY)
+            best = next(candidate for candidate in self.candidates if candidate.method != MAJORITY)
             assert self.over_majority is not None
             lead = _points(self.over_majority)
             return f"no model is better beyond chance by cross-validation; {best.title}: {lead}"
@@ -263,7 +274,9 @@ class Answer(StrictModel):
 
     def _figure(self, score: float) -> str:
         """Return a score as it is written: accuracy in percent."""
-        return f"{score:.1f} %" if self.metric == "accuracy" else f"{score:.1f}"
+        if self.metric == "accuracy":
+            return f"{score:.1f} %"
+        return f"{score:.1f}"
 
 
 def answer_lines(answers: Sequence[tuple[Path, Answer]], report: str = "") -> list[str]:
@@ -273,10 +286,14 @@ def answer_lines(answers: Sequence[tuple[Path, Answer]], report: str = "") -> li
         answers: Each saved answer's folder, and the answer.
         report: The report's file; empty for no line about it.
     """
-    if not answers:
-        return [f"Report: {report}"] if report else []
-    lines = _lines_of_one(*answers[0]) if len(answers) == 1 else _lines_of_several(answers)
-    return [*lines, *([f"Report: {report}"] if report else [])]
+    lines: list[str] = []
+    if len(answers) == 1:
+        lines += _lines_of_one(*answers[0])
+    elif answers:
+        lines += _lines_of_several(answers)
+    if report:
+        lines.append(f"Report: {report}")
+    return lines
 
 
 def _lines_of_one(folder: Path, answer: Answer) -> list[str]:
@@ -291,9 +308,11 @@ def _lines_of_one(folder: Path, answer: Answer) -> list[str]:
 
 
 def _lines_of_several(answers: Sequence[tuple[Path, Answer]]) -> list[str]:
+    heading = f"Your models: one a task, in {address_of(answers[0][0].parent)}"
     num_more = len(answers) - _SHOWN_ANSWERS
-    more = f", and {num_more} more in the report" if num_more > 0 else ""
-    lines = [f"Your models: one a task, in {address_of(answers[0][0].parent)}{more}"]
+    if num_more > 0:
+        heading += f", and {num_more} more in the report"
+    lines = [heading]
     for _, answer in answers[:_SHOWN_ANSWERS]:
         score = f"{answer.metric_text} {answer._figure(answer.answer.test)}"
         low, high = answer.answer.interval
@@ -307,18 +326,21 @@ def _lines_of_several(answers: Sequence[tuple[Path, Answer]]) -> list[str]:
 
 def _next_line(folder: Path, answer: Answer) -> str:
     """Return what to type next: as many commands as a line holds, the first one whole."""
-    first, *others = commands(folder, answer)
+    first, *further = commands(folder, answer)
     line = f"Next: {first}"
-    for command in others:
-        if len(f"{line}   or   {command}") <= WIDTH:
-            line = f"{line}   or   {command}"
+    for command in further:
+        longer_line = f"{line}   or   {command}"
+        if len(longer_line) <= WIDTH:
+            line = longer_line
     return line
 
 
 def capital(text: str) -> str:
     """Return a sentence with a capital; names such as nDCG keep theirs."""
-    has_name = any(letter.isupper() for letter in text.split(maxsplit=1)[0])
-    return text if has_name else text[0].upper() + text[1:]
+    first_word = text.split(maxsplit=1)[0]
+    if any(letter.isupper() for letter in first_word):
+        return text
+    return text[0].upper() + text[1:]
 
 
 def notes_of(answers: Sequence[tuple[Path, Answer]]) -> list[str]:
@@ -334,55 +356,62 @@ def notes_of(answers: Sequence[tuple[Path, Answer]]) -> list[str]:
 
 def commands(folder: Path, answer: Answer) -> list[str]:
     """Return what to type to use a saved answer."""
-    place = shlex.quote(address_of(folder))
+    address = shlex.quote(address_of(folder))
     if answer.ranks:
-        return [f"raysent index {place} TEXT -o INDEX", "raysent serve INDEX"]
-    return [f"raysent predict {place} new.csv", f"raysent serve {place}"]
+        return [f"raysent index {address} TEXT -o INDEX", "raysent serve INDEX"]
+    return [f"raysent predict {address} new.csv", f"raysent serve {address}"]
 
 
 def answer_card(folder: Path, answer: Answer) -> str:
     """Return the text of the card of a saved answer, Markdown: what it is worth first."""
-    rows = [
-        f"| {one.title} | {one.validation:.1f} | {one.test:.1f} [{one.interval[0]:.1f}, {one.interval[1]:.1f}] "
-        f"| {_signed(one.behind)} |"
-        for one in (answer.answer, *answer.simpler)
-    ]
-    place = address_of(folder)
-    python = f'model = raysent.load("{place}")\nmodel.predict(["One text.", "Another."])'
+    shown = [answer.answer, *answer.simpler]
+    rows = []
+    for candidate in shown:
+        low, high = candidate.interval
+        test = f"{candidate.test:.1f} [{low:.1f}, {high:.1f}]"
+        above = _signed(candidate.behind)
+        rows.append(f"| {candidate.title} | {candidate.validation:.1f} | {test} | {above} |")
+    address = address_of(folder)
+    python = f'model = raysent.load("{address}")\nmodel.predict(["One text.", "Another."])'
     if answer.ranks:
         python = (
-            f'raysent.index("{place}", "texts/", "index")\nraysent.search("index", "One query.")'
+            f'raysent.index("{address}", "texts/", "index")\nraysent.search("index", "One query.")'
         )
-    lines = [
+    console = "\n".join(f"$ {command}" for command in commands(folder, answer))
+    heading = (
+        f"| model | cross-validated | hold-out {answer.metric_text} | the answer is above by |"
+    )
+    paragraphs = [
         f"# {answer.task}: {answer.answer.title}",
         f"{answer.sentence}.",
         answer.basis,
-        "```console\n"
-        + "\n".join(f"$ {command}" for command in commands(folder, answer))
-        + "\n```",
+        f"```console\n{console}\n```",
         f"```python\n{python}\n```",
-        f"| model | cross-validated | hold-out {answer.metric_text} | the answer is above by |\n|---|---|---|---|\n"
-        + "\n".join(rows),
-        *([LEARNED_NOTE] if any(one.learned for one in (answer.answer, *answer.simpler)) else []),
-        *answer.kept,
-        "The folder holds all else that it needs and can be copied."
-        if any("by its name" in line for line in answer.kept)
-        else "The folder holds all that it needs and can be copied.",
+        "\n".join([heading, "|---|---|---|---|", *rows]),
     ]
-    return "\n\n".join(lines) + "\n"
+    if any(candidate.learned for candidate in shown):
+        paragraphs.append(LEARNED_NOTE)
+    paragraphs += answer.kept
+    if any("by its name" in line for line in answer.kept):
+        paragraphs.append("The folder holds all else that it needs and can be copied.")
+    else:
+        paragraphs.append("The folder holds all that it needs and can be copied.")
+    return "\n\n".join(paragraphs) + "\n"
 
 
 def answer_values(answers: Sequence[tuple[Path, Answer]]) -> list[dict[str, Any]]:
     """Return what `answer_lines` says as plain values, with every candidate."""
-    return [
-        {
-            "path": address_of(folder),
-            "title": found.answer.title,
-            "sentence": found.sentence,
-            **found.model_dump(mode="json"),
-        }
-        for folder, found in answers
-    ]
+    plain_answers = []
+    for folder, answer in answers:
+        plain_answers.append(
+            {
+                "path": address_of(folder),
+                "title": answer.answer.title,
+                "sentence": answer.sentence,
+                **answer.model_dump(mode="json"),
+            }
+        )
+    return plain_answers
 
 
 def _signed(estimate: BootstrapEstimate | None) -> str:
@@ -400,12 +429,19 @@ def _verdict(taken: Candidate, simple: Candidate) -> str:
     """Return what a paired difference on hold-out rows says, and what it costs."""
     low, high = simple.behind.interval
     difference = _points(simple.behind)
-    ratio = taken.encode_ms / simple.encode_ms if simple.encode_ms > 0 else 0.0
-    times = f"{ratio:.0f} times" if ratio >= 10 else f"{ratio:.1f} times"
-    is_faster = ratio >= _FASTER
+    ratio = 0.0
+    if simple.encode_ms > 0:
+        ratio = taken.encode_ms / simple.encode_ms
+    times = f"{ratio:.1f} times"
+    if ratio >= 10:
+        times = f"{ratio:.0f} times"
+    slower = ""
+    faster = ""
+    if ratio >= _FASTER:
+        slower = f", {times} slower"
+        faster = f", {times} faster"
     if low > 0:
-        return f"better by {difference}" + (f", {times} slower" if is_faster else "")
-    faster = f", {times} faster" if is_faster else ""
+        return f"better by {difference}{slower}"
     if high < 0:
         return f"the baseline is better, {difference}{faster}"
     if low == high:

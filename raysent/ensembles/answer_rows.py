@@ -52,15 +52,15 @@ class AnswerRows:
         rows = np.concatenate([fold.test_rows, fold.validation_rows])
         probabilities = np.exp(log_probabilities.astype(np.float64))
         probabilities /= probabilities.sum(axis=1, keepdims=True)
-        places = np.arange(len(rows))
+        indices = np.arange(len(rows))
         predicted = probabilities.argmax(axis=1)
         return cls(
             rows=rows,
             labels=labels[rows],
             predicted=predicted,
-            probability=probabilities[places, predicted].astype(np.float32),
-            of_label=probabilities[places, labels[rows]].astype(np.float32),
-            is_test=places < len(fold.test_rows),
+            probability=probabilities[indices, predicted].astype(np.float32),
+            of_label=probabilities[indices, labels[rows]].astype(np.float32),
+            is_test=indices < len(fold.test_rows),
         )
 
     def held_out(self) -> AnswerRows:
@@ -87,8 +87,8 @@ class AnswerRows:
         np.add.at(counts, (self.labels, self.predicted), 1)
         return counts
 
-    def _take(self, places: np.ndarray) -> AnswerRows:
-        return AnswerRows(*(getattr(self, name)[places] for name in _NAMES))
+    def _take(self, indices: np.ndarray) -> AnswerRows:
+        return AnswerRows(*(getattr(self, name)[indices] for name in _NAMES))
 
 
 def write_answer_rows(folder: Path, rows: AnswerRows) -> None:
