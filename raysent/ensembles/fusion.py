@@ -8,6 +8,7 @@ taken; queries of test judge it, and by how much it is above the others.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -89,7 +90,9 @@ class FusedModel(JoinedEncoders):
     ) -> None:
         """Join loaded encoders; `load_fusion` does so from a folder."""
         super().__init__(encoders)
-        self.folder, self.result, self.word_weight = folder, result, result.word_weight
+        self.folder = folder
+        self.result = result
+        self.word_weight = result.word_weight
 
 
 def load_fusion(folder: Path) -> FusedModel:
@@ -98,16 +101,16 @@ def load_fusion(folder: Path) -> FusedModel:
     Raises:
         ArtifactError: If a file is missing or of another kind, or a member changed since.
     """
-    result = _read(folder)
+    fusion = _read(folder)
     encoders = []
-    for name, path in zip(result.members, ensemble_members(folder), strict=True):
-        encoder = load_saved(path, result.keys[name])
+    for name, path in zip(fusion.members, ensemble_members(folder), strict=True):
+        encoder = load_saved(path, fusion.keys[name])
         if encoder is None:
             raise ArtifactError(
                 f"{address_of(folder / FUSION_FILE)}: member '{name}' changed since; make it again"
             )
         encoders.append(encoder)
-    return FusedModel(encoders, folder=folder, result=result)
+    return FusedModel(encoders, folder=folder, result=fusion)
 
 
 def read_answers(run: Path) -> list[tuple[Path, Answer]]:
@@ -116,20 +119,25 @@ def read_answers(run: Path) -> list[tuple[Path, Answer]]:
     Raises:
         ArtifactError: If a file is of another kind or version.
     """
-    places = [run / BEST_FOLDER, *sorted((run / BEST_FOLDER).glob("*/"))]
-    found = [
-        (place, read_result(place).answer) for place in places if (place / ENSEMBLE_FILE).is_file()
-    ]
-    found += [(place, _read(place).answer) for place in places if (place / FUSION_FILE).is_file()]
-    return [(place, answer) for place, answer in found if answer is not None]
+    folders = [run / BEST_FOLDER, *sorted((run / BEST_FOLDER).glob("*/"))]
+    answers = []
+    for folder in folders:
+        if (folder / ENSEMBLE_FILE).is_file():
+            answer = read_result(folder).answer
+            if answer is not None:
+                answers.append((folder, answer))
+    for folder in folders:
+        if (folder / FUSION_FILE).is_file():
+            answers.append((folder, _read(folder).answer))
+    return answers
 
 
 def _read(folder: Path) -> FusionResult:
-    values = read_json(folder / FUSION_FILE)
+    about = read_json(folder / FUSION_FILE)
     try:
-        if values.pop("kind") != _KIND:
+        if about.pop("kind") != _KIND:
             raise KeyError("kind")
-        return FusionResult.model_validate(values, strict=False)
+        return FusionResult.model_validate(about, strict=False)
     except (AttributeError, KeyError, TypeError, ValueError):
         raise ArtifactError(
             f"{address_of(folder)}: no {FUSION_FILE} of this version; make it again"
@@ -159,94 +167,127 @@ def save_fusion(
         ConfigError: If no encoder is named, or bm25s is not installed.
         RaysentError: If a model or the task cannot be read, or the folder cannot be written.
     """
-    encoders = [one for one in expand(models) if one.path != WORDS]
+    encoders = [member for member in expand(models) if member.path != WORDS]
     if not encoders:
         raise ConfigError(
             "models: must be at least one encoder to rank passages with words; given none"
         )
-    given = task.load(evaluator.data_dir)
-    assert isinstance(given, RetrievalData)
-    data = with_dev(given)
+    rows = task.load(evaluator.data_dir)
+    assert isinstance(rows, RetrievalData)
+    data = with_dev(rows)
     members = [*encoders, *expand([WORDS])]
-    made = {member: record for member, (record,) in evaluator.results(members, [task]).items()}
-    found = {
-        member: record for member, record in made.items() if isinstance(record, RetrievalRecord)
-    }
-    encoders = [member for member in encoders if member in found]
-    words = found[members[-1]].ranking
-    scored: list[tuple[tuple[Member, ...], float | None, RetrievalRecord]] = []
-
-    def add(
-        some: tuple[Member, ...],
-        weight: float | None,
-        ranking: Ranking,
-        held_out: float | None = None,
-    ) -> None:
-        scored.append(
-            (some, weight, record_of(ranking, data, model=some[0].name, validation=held_out))
-        )
-
-    for member in encoders:
-        add((member,), 0.0, found[member].ranking)
+    records: dict[Member, RetrievalRecord] = {}
+    for member, (record,) in evaluator.results(members, [task]).items():
+        if isinstance(record, RetrievalRecord):
+            records[member] = record
+    encoders = [member for member in encoders if member in records]
+    words = records[members[-1]].ranking
+    candidates = [_scored((member,), 0.0, records[member].ranking, data) for member in encoders]
     if len(encoders) > 1:
-        loaded = [
-            evaluator.load(one.path) if one.encoder is None else one.encoder for one in encoders
-        ]
-        add(tuple(encoders), 0.0, rank(JoinedEncoders(loaded), data, words.queries))
-    best = max(scored, key=lambda one: _on_dev(one[2]))
+        joined = JoinedEncoders([_loaded(member, evaluator) for member in encoders])
+        ranking = rank(joined, data, words.queries)
+        candidates.append(_scored(tuple(encoders), 0.0, ranking, data))
+    best = max(candidates, key=lambda candidate: candidate.dev_score)
+    vectors = best.record.ranking
+    # The records rank the queries of dev first.
     is_dev = np.arange(len(words.queries)) < len(data.dev)
-    vectors = best[2].ranking
     weight, held_out = fit_weight(_part(vectors, is_dev), _part(words, is_dev), data)
-    add(best[0], 1.0, words)
-    add(best[0], None, fuse(vectors, words))
+    candidates.append(_scored(best.encoders, 1.0, words, data))
+    candidates.append(_scored(best.encoders, None, fuse(vectors, words), data))
     if 0 < weight < 1:
-        add(best[0], weight, fuse(vectors, words, weight=weight), 100 * held_out)
-    keep = partial(kept, members_folder=folder / MEMBERS_FOLDER, copies_hub=copies_hub)
-    result = _result(scored, found, data, folder, keep=keep if copies else None)
+        ranking = fuse(vectors, words, weight=weight)
+        candidates.append(_scored(best.encoders, weight, ranking, data, validation=100 * held_out))
+    keep: Callable[[Member], Member] | None = None
     if copies:
-        write_text(folder / CARD_FILE, answer_card(folder, result.answer))
-    write_json(folder / FUSION_FILE, {"kind": _KIND, **result.model_dump(mode="json")})
-    return result
+        keep = partial(kept, members_folder=folder / MEMBERS_FOLDER, copies_hub=copies_hub)
+    fusion = _result(candidates, records, data, folder, keep=keep)
+    if copies:
+        write_text(folder / CARD_FILE, answer_card(folder, fusion.answer))
+    write_json(folder / FUSION_FILE, {"kind": _KIND, **fusion.model_dump(mode="json")})
+    return fusion
 
 
-def _on_dev(record: RetrievalRecord) -> float:
-    """Return the score by which something is chosen, of a task with queries of dev."""
-    assert record.score.validation is not None
-    return record.score.validation
+@dataclass(frozen=True)
+class _Scored:
+    """A candidate.
+
+    Attributes:
+        encoders: The encoders whose vectors rank.
+        word_weight: The weight of words; None for reciprocal ranks.
+        record: What it finds, and its scores.
+    """
+
+    encoders: tuple[Member, ...]
+    word_weight: float | None
+    record: RetrievalRecord
+
+    @property
+    def dev_score(self) -> float:
+        """The score by which something is chosen, of a task with queries of dev."""
+        assert self.record.score.validation is not None
+        return self.record.score.validation
 
 
-def _part(ranking: Ranking, is_kept: np.ndarray) -> Ranking:
-    return Ranking(ranking.queries[is_kept], ranking.rows[is_kept], ranking.scores[is_kept])
+def _scored(
+    encoders: tuple[Member, ...],
+    word_weight: float | None,
+    ranking: Ranking,
+    data: RetrievalData,
+    *,
+    validation: float | None = None,
+) -> _Scored:
+    record = record_of(ranking, data, model=encoders[0].name, validation=validation)
+    return _Scored(encoders, word_weight, record)
+
+
+def _loaded(member: Member, evaluator: Evaluator) -> SentenceEncoder:
+    if member.encoder is None:
+        return evaluator.load(member.path)
+    return member.encoder
+
+
+def _part(ranking: Ranking, is_dev: np.ndarray) -> Ranking:
+    return Ranking(ranking.queries[is_dev], ranking.rows[is_dev], ranking.scores[is_dev])
 
 
 def _result(
-    scored: Sequence[tuple[tuple[Member, ...], float | None, RetrievalRecord]],
-    found: Mapping[Member, RetrievalRecord],
+    candidates: Sequence[_Scored],
+    records: Mapping[Member, RetrievalRecord],
     data: RetrievalData,
     folder: Path,
     *,
     keep: Callable[[Member], Member] | None,
 ) -> FusionResult:
-    ordered = sorted(scored, key=lambda one: -_on_dev(one[2]))
-    members, weight, _ = ordered[0]
-    means = [mean_over_queries(record.score.by_query, task=data.task) for *_, record in ordered]
-    candidates = []
-    for (some, share, record), mean in zip(ordered, means, strict=True):
-        needed = () if share == 1 else some
-        candidates.append(
+    """Return the best candidate on dev as a fusion; its answer shows all of them, the best first."""
+    ordered = sorted(candidates, key=lambda candidate: -candidate.dev_score)
+    means = [
+        mean_over_queries(candidate.record.score.by_query, task=data.task) for candidate in ordered
+    ]
+    shown = []
+    simplest = None
+    for index, (candidate, mean) in enumerate(zip(ordered, means, strict=True)):
+        encoders = candidate.encoders
+        if candidate.word_weight == 1:
+            # Words alone need no encoder.
+            encoders = ()
+            simplest = index
+        names = [member.name for member in encoders]
+        titles = [model_title(member.path, member.name) for member in encoders]
+        if candidate.word_weight != 0:
+            names.append(WORDS)
+            titles.append(shown_name(WORDS))
+        scores = [records[member].score for member in encoders]
+        shown.append(
             Candidate(
-                members=(*(one.name for one in needed), *([] if share == 0 else [WORDS])),
-                method=_METHODS.get(share, f"words weigh {share}"),
-                validation=_on_dev(record),
+                members=tuple(names),
+                method=_METHODS.get(candidate.word_weight, f"words weigh {candidate.word_weight}"),
+                validation=candidate.dev_score,
                 test=mean.value,
                 interval=mean.interval,
                 behind=means[0].minus(mean),
-                encode_ms=sum(found[one].score.encode_ms or 0.0 for one in needed),
-                num_bytes=sum(found[one].score.costs.num_bytes or 0 for one in needed),
-                titles=(
-                    *(model_title(member.path, member.name) for member in needed),
-                    *([] if share == 0 else [shown_name(WORDS)]),
-                ),
+                encode_ms=sum(score.encode_ms or 0.0 for score in scores),
+                num_bytes=sum(score.costs.num_bytes or 0 for score in scores),
+                titles=tuple(titles),
             )
         )
     answer = Answer(
@@ -256,18 +297,19 @@ def _result(
         num_dev=len(data.dev),
         prefer=None,
         taken=0,
-        simplest=next(place for place, (_, share, _) in enumerate(ordered) if share == 1),
+        simplest=simplest,
         majority=None,
         over_majority=None,
-        candidates=tuple(candidates),
+        candidates=tuple(shown),
     )
-    kept_members = [one if keep is None else keep(one) for one in members]
+    members = list(ordered[0].encoders)
     if keep is not None:
-        answer = answer.model_copy(update={"kept": kept_lines(kept_members, folder)})
+        members = [keep(member) for member in members]
+        answer = answer.model_copy(update={"kept": kept_lines(members, folder)})
     return FusionResult(
-        members=tuple(one.name for one in kept_members),
-        paths={one.name: saved_path(one.path, folder) for one in kept_members},
-        keys={one.name: one.key for one in kept_members},
-        word_weight=weight,
+        members=tuple(member.name for member in members),
+        paths={member.name: saved_path(member.path, folder) for member in members},
+        keys={member.name: member.key for member in members},
+        word_weight=ordered[0].word_weight,
         answer=answer,
     )

@@ -33,10 +33,10 @@ from raysent.storage import address_of, read_json, remove_folder, write_json
 from raysent.storage.layout import KINDS_FILE, KINDS_FOLDER, MEMBERS_FOLDER
 
 # The paper's rule: log-probabilities, averaged with validation scores as weights.
-METHOD = "validation"
+_METHOD = "validation"
 
 
-class KindScore(StrictModel):
+class _KindScore(StrictModel):
     """One kind of encoder.
 
     Attributes:
@@ -68,7 +68,7 @@ class Kinds(StrictModel):
     """
 
     tasks: tuple[str, ...]
-    kinds: tuple[KindScore, ...]
+    kinds: tuple[_KindScore, ...]
     together: BootstrapEstimate
     over_best: BootstrapEstimate
     absent: tuple[str, ...] = ()
@@ -76,17 +76,22 @@ class Kinds(StrictModel):
     @property
     def of_tasks(self) -> str:
         """What the scores are of, in words."""
-        return self.tasks[0] if len(self.tasks) == 1 else f"mean of {len(self.tasks)} tasks"
+        if len(self.tasks) == 1:
+            return self.tasks[0]
+        return f"mean of {len(self.tasks)} tasks"
 
     @property
     def remarks(self) -> list[str]:
         """Lines about kinds that have left no model, or none that came to its end."""
-        lines = [
-            f"no trial of {one.kind} came to its end: {one.member}, its best, stands for it as it was stopped"
-            for one in self.kinds
-            if not one.has_ended
-        ]
-        return lines + [f"no trial of {kind} has left a model" for kind in self.absent]
+        lines = []
+        for score in self.kinds:
+            if not score.has_ended:
+                lines.append(
+                    f"no trial of {score.kind} came to its end: {score.member}, its best, stands for it as it was "
+                    "stopped"
+                )
+        lines += [f"no trial of {kind} has left a model" for kind in self.absent]
+        return lines
 
 
 def save_kinds(
@@ -121,19 +126,21 @@ def save_kinds(
     if len(by_kind) < 2:
         return None
     ranked = sorted(by_kind, key=lambda kind: -_validation(records[by_kind[kind]]))
-    chosen = {by_kind[kind]: records[by_kind[kind]] for kind in ranked}
+    ranked_records = {by_kind[kind]: records[by_kind[kind]] for kind in ranked}
     keep = partial(kept, members_folder=folder / MEMBERS_FOLDER)
     kept_members: dict[Member, Sequence[Record]] = {}
-    for member, of_member in chosen.items():
+    costs = {}
+    for member, of_member in ranked_records.items():
         for record in of_member:
             keep_record(folder, member, record)
         kept_members[keep(member)] = of_member
-    costs = {member.name: member_cost(member, found) for member, found in chosen.items()}
-    result = ensemble_result(folder, kept_members, method=METHOD, costs=costs)
-    kinds = _kinds(result, chosen, dict(zip(ranked, chosen, strict=True)), ended)
+        costs[member.name] = member_cost(member, of_member)
+    ensemble = ensemble_result(folder, kept_members, method=_METHOD, costs=costs)
+    ranked_kinds = {kind: by_kind[kind] for kind in ranked}
+    kinds = _kinds(ensemble, ranked_records, ranked_kinds, ended)
     kinds = kinds.model_copy(update={"absent": tuple(absent)})
     write_json(folder / KINDS_FILE, kinds.model_dump(mode="json"))
-    write_result(folder, result)
+    write_result(folder, ensemble)
     return kinds
 
 
@@ -149,10 +156,10 @@ def read_kinds(run: Path) -> Kinds | None:
     try:
         return Kinds.model_validate(read_json(file), strict=False)
     except pydantic.ValidationError as error:
-        where = ".".join(map(str, error.errors()[0]["loc"]))
+        first = error.errors()[0]
+        key = ".".join(map(str, first["loc"]))
         raise ArtifactError(
-            f"{address_of(file)}: not of this version of raysent ({where}: {error.errors()[0]['msg']}); "
-            "resume the sweep"
+            f"{address_of(file)}: not of this version of raysent ({key}: {first['msg']}); resume the sweep"
         ) from None
 
 
@@ -164,33 +171,32 @@ def kinds_line(run: Path, kinds: Kinds) -> str:
 
 
 def _kinds(
-    result: EnsembleResult,
+    ensemble: EnsembleResult,
     members: Members,
     by_kind: Mapping[str, Member],
     ended: Mapping[str, bool],
 ) -> Kinds:
     """Return what each kind and all of them together score, and what each adds."""
-    of_tasks = dict(zip(result.tasks, zip(*members.values(), strict=True), strict=True))
-    counted = {
-        task: list(records)
-        for task, records in of_tasks.items()
-        if result.tasks[task].metric != "pearson"
-    }
-    counted = counted or {task: list(records) for task, records in of_tasks.items()}
-    together = mean_estimate([result.tasks[task].scores[ENSEMBLE].tested for task in counted])
+    of_tasks = dict(zip(ensemble.tasks, zip(*members.values(), strict=True), strict=True))
+    # Correlations have no place in a mean of accuracies; they count where all are.
+    counted = [task for task in of_tasks if ensemble.tasks[task].metric != "pearson"]
+    counted = counted or list(of_tasks)
+    together = mean_estimate([ensemble.tasks[task].scores[ENSEMBLE].tested for task in counted])
     scores = []
-    for place, (kind, member) in enumerate(by_kind.items()):
-        alone = [result.tasks[task].scores[member.name] for task in counted]
-        others = mean_estimate(
-            [_tested(records[:place] + records[place + 1 :]) for records in counted.values()]
-        )
-        score = KindScore(
+    for kind_index, (kind, member) in enumerate(by_kind.items()):
+        alone = [ensemble.tasks[task].scores[member.name] for task in counted]
+        without = []
+        for task in counted:
+            records = list(of_tasks[task])
+            del records[kind_index]
+            without.append(_tested(records))
+        score = _KindScore(
             kind=str(kind),
             member=member.name,
             has_ended=ended[kind],
-            validation=float(np.mean([one.validation for one in alone])),
-            test=mean_estimate([one.tested for one in alone]),
-            adds=together.minus(others),
+            validation=float(np.mean([of_task.validation for of_task in alone])),
+            test=mean_estimate([of_task.tested for of_task in alone]),
+            adds=together.minus(mean_estimate(without)),
         )
         scores.append(score)
     return Kinds(
@@ -203,7 +209,7 @@ def _kinds(
 
 def _tested(records: Sequence[Record]) -> BootstrapEstimate:
     """Return the test score of models together on one task."""
-    return score_methods(records, [METHOD])[METHOD].tested
+    return score_methods(records, [_METHOD])[_METHOD].tested
 
 
 def _validation(records: Sequence[Record]) -> float:
