@@ -109,35 +109,36 @@ def combine(  # noqa: PLR0913 - what to evaluate, and how to combine
     )
     records = choosable(evaluator.records(members, tasks))
     # The sort is stable: of equal members, the one given first comes first.
-    ranked = dict(
-        sorted(
-            records.items(), key=lambda item: -np.mean([record.validation for record in item[1]])
-        )
+    ranked = sorted(
+        records,
+        key=lambda member: -np.mean([record.validation for record in records[member]]),
     )
-    chosen: Members = dict(list(ranked.items())[:top])
-    of_tasks = [list(of_task) for of_task in zip(*chosen.values(), strict=True)]
-    if method == ALL or len(chosen) < len(ranked):
+    best: Members = {member: records[member] for member in ranked[:top]}
+    of_tasks = [list(of_task) for of_task in zip(*best.values(), strict=True)]
+    if method == ALL or len(best) < len(ranked):
         _check_choice(of_tasks)
-    worth = worth_elsewhere([member.path for member in chosen])
-    methods = list(METHODS) if method == ALL else [method, ANSWER, *BASELINES]
+    worth = worth_elsewhere([member.path for member in best])
+    methods = [method, ANSWER, *BASELINES]
+    if method == ALL:
+        methods = list(METHODS)
     scores = [score_methods(of_task, methods, worth=worth) for of_task in of_tasks]
     if method == ALL:
         method = max(
             METHODS,
             key=lambda name: np.mean([of_task[name].cross_fitted.value for of_task in scores]),
         )
-    others = _others(evaluator, list(chosen), tasks, baselines=baselines, pretrained=pretrained)
-    result = ensemble_result(
+    comparisons = _others(evaluator, list(best), tasks, baselines=baselines, pretrained=pretrained)
+    ensemble = ensemble_result(
         output,
-        chosen,
-        others=others,
+        best,
+        others=comparisons,
         scores=scores,
         method=method,
-        costs={member.name: member_cost(member, records) for member, records in chosen.items()},
+        costs={member.name: member_cost(member, of_member) for member, of_member in best.items()},
         worth=worth,
     )
-    write_result(output, result)
-    return result
+    write_result(output, ensemble)
+    return ensemble
 
 
 def choosable(records: Members) -> Members:
@@ -146,17 +147,17 @@ def choosable(records: Members) -> Members:
     Raises:
         DataError: If there is no other.
     """
-    left = {
+    out_of_fold = {
         member: of_member
         for member, of_member in records.items()
         if all(record.about.get("out_of_fold", True) for record in of_member)
     }
-    for member in records.keys() - left.keys():
+    for member in records.keys() - out_of_fold.keys():
         line = f"{member.name} learned every labelled row of a task, so that none can choose it"
-        if not left:
+        if not out_of_fold:
             raise DataError(f"{line}; name another model beside it")
         messages.print(f"{line}: it is no part of the answer", soft_wrap=True)
-    return left
+    return out_of_fold
 
 
 def _others(
@@ -168,11 +169,16 @@ def _others(
     pretrained: Sequence[str],
 ) -> Members:
     """Return the records of what members are compared with; of none where nothing can be fitted, with a line."""
-    others = evaluator.baselines(members, tasks) if baselines else []
-    others += expand(pretrained) if pretrained else []
-    others = [other for other in others if other not in members]
+    compared: list[Member] = []
+    if baselines:
+        compared += evaluator.baselines(members, tasks)
+    if pretrained:
+        compared += expand(pretrained)
+    compared = [member for member in compared if member not in members]
+    if not compared:
+        return {}
     try:
-        return {**evaluator.records(others, tasks)} if others else {}
+        return evaluator.records(compared, tasks)
     except DataError as error:
         messages.print(f"warning: the baselines are left out: {error}", soft_wrap=True)
         return {}
@@ -205,15 +211,16 @@ def _saved(member: Member, output: Path) -> Member:
 
 
 def _other_outputs(members: Sequence[Member]) -> Iterator[Path]:
+    """Yield the folders of records that members or their sweeps have."""
     folders: dict[Path, None] = {}
     for member in members:
         path = Path(member.path)
         folders[path] = None
         if path.parent.name == TRIALS_FOLDER:
             folders[path.parent.parent] = None
-    yield from (
-        folder / EVALUATION_FOLDER for folder in folders if (folder / EVALUATION_FOLDER).is_dir()
-    )
+    for folder in folders:
+        if (folder / EVALUATION_FOLDER).is_dir():
+            yield folder / EVALUATION_FOLDER
 
 
 def _check_choice(records: Sequence[Sequence[Record]]) -> None:
@@ -247,27 +254,30 @@ def ensemble_result(
         scores: Of methods on each task [tasks], where they are known.
         worth: What each member is worth on other tables, for methods that lean to it.
     """
-    names, by_task = (
-        [one.name for one in members],
-        [list(of_task) for of_task in zip(*members.values(), strict=True)],
-    )
-    others, scores = others or {}, scores or [{} for _ in by_task]
-    baselines = {
-        one.name: [score_model(record) for record in found] for one, found in others.items()
-    }
-    tasks = {
-        of_task[0].task: task_ensemble(
+    names = [member.name for member in members]
+    by_task = [list(of_task) for of_task in zip(*members.values(), strict=True)]
+    baselines = {}
+    for member, of_member in (others or {}).items():
+        baselines[member.name] = [score_model(record) for record in of_member]
+    tasks = {}
+    for task_index, of_task in enumerate(by_task):
+        known_scores: Mapping[str, TaskScores] = {}
+        if scores:
+            known_scores = scores[task_index]
+        tasks[of_task[0].task] = task_ensemble(
             of_task,
             method=method,
             names=names,
-            scores=scores[place],
-            others={name: found[place] for name, found in baselines.items()},
+            scores=known_scores,
+            others={name: of_tasks[task_index] for name, of_tasks in baselines.items()},
             worth=worth,
         )
-        for place, of_task in enumerate(by_task)
-    }
+    # Correlations have no place in a mean of accuracies; they count where all are.
     counted = [task for task in tasks.values() if task.metric != "pearson"] or [*tasks.values()]
     of_all = {name: [task.scores[name] for task in counted] for name in counted[0].scores}
+    differences = []
+    for of_ensemble, of_best in zip(of_all[ENSEMBLE], of_all[names[0]], strict=True):
+        differences.append(of_ensemble.tested.minus(of_best.tested))
     return EnsembleResult(
         paths={member.name: saved_path(member.path, folder) for member in members},
         keys={member.name: member.key for member in members},
@@ -279,12 +289,7 @@ def ensemble_result(
         costs=costs,
         tasks=tasks,
         mean=MeanOverTasks(
-            scores={name: mean_scores(found) for name, found in of_all.items()},
-            difference=mean_estimate(
-                [
-                    one.tested.minus(best.tested)
-                    for one, best in zip(of_all[ENSEMBLE], of_all[names[0]], strict=True)
-                ]
-            ),
+            scores={name: mean_scores(of_tasks) for name, of_tasks in of_all.items()},
+            difference=mean_estimate(differences),
         ),
     )

@@ -72,13 +72,19 @@ class AnswerEncoder(SentenceEncoder):
     @property
     def cannot_encode(self) -> str | None:
         """Why it has no vectors: it has none of its own, and no best encoder is beside it."""
-        return self.lacks_vectors if self.vectors_of is None else None
+        if self.vectors_of is not None:
+            return None
+        return self.lacks_vectors
 
     @cached_property
     def vectors_of(self) -> str | None:
         """The best encoder's folder, where this answer has no vectors of its own."""
-        folder = None if self.lacks_vectors is None else encoder_beside(self.folder)
-        return None if folder is None else address_of(folder)
+        if self.lacks_vectors is None:
+            return None
+        folder = encoder_beside(self.folder)
+        if folder is None:
+            return None
+        return address_of(folder)
 
     @cached_property
     def _vectors(self) -> JoinedEncoders:
@@ -104,7 +110,9 @@ class AnswerEncoder(SentenceEncoder):
     @property
     def similarity_measure(self) -> str:
         """`cosine`; of a best encoder with a code `hamming`."""
-        return "cosine" if self.vectors_of is None else self._vectors.encoders[0].similarity_measure
+        if self.vectors_of is None:
+            return "cosine"
+        return self._vectors.encoders[0].similarity_measure
 
     @property
     def cut_sizes(self) -> Sequence[int]:
@@ -166,7 +174,8 @@ class Ensemble(AnswerEncoder):
 
     def __repr__(self) -> str:
         """Return the folder, the members and the tasks."""
-        members, tasks = ", ".join(self.result.members), ", ".join(self.tasks)
+        members = ", ".join(self.result.members)
+        tasks = ", ".join(self.tasks)
         return f"Ensemble({address_of(self.folder)!r}, members: {members}; tasks: {tasks})"
 
     @property
@@ -177,32 +186,33 @@ class Ensemble(AnswerEncoder):
     @property
     def lacks_vectors(self) -> str | None:
         """Why it has no vectors of its own: a member has none."""
-        lacking = next(
-            (member.name for member in self.members if member.encoder.cannot_encode), None
-        )
-        return lacking and (
-            f"{address_of(self.folder)}: cannot encode, as its member {lacking} has no vectors of a fixed size; "
-            f"it predicts {listed(self.tasks)}; to encode, name another member"
-        )
+        for member in self.members:
+            if member.encoder.cannot_encode:
+                return (
+                    f"{address_of(self.folder)}: cannot encode, as its member {member.name} has no vectors of a fixed "
+                    f"size; it predicts {listed(self.tasks)}; to encode, name another member"
+                )
+        return None
 
     def _makers(self) -> MakePredictors:
         return {task: partial(self._predictor, task) for task in self.result.tasks}
 
     def _predictor(self, task: str) -> TaskPredictor:
-        found, records = self.result.tasks[task], []
+        of_task = self.result.tasks[task]
+        records = []
         for member in self.members:
-            folder = record_folder(
-                self.folder / EVALUATION_FOLDER / safe_name(member.name), self.result.protocol
-            )
-            record = read_record(folder, task, key=found.keys[member.name])
+            member_folder = self.folder / EVALUATION_FOLDER / safe_name(member.name)
+            folder = record_folder(member_folder, self.result.protocol)
+            record = read_record(folder, task, key=of_task.keys[member.name])
             if record is None:
                 raise ArtifactError(
                     f"{address_of(folder / task)}.json: missing or changed since the ensemble was made; make it again"
                 )
             records.append(record)
         source = f"{address_of(self.folder / ENSEMBLE_FILE)}: {task}"
-        combination = read_combination(found.combination, source=source)
-        calibration = found.calibration or calibration_of(records, method=self.result.method)
+        combination = read_combination(of_task.combination, source=source)
+        # Files of earlier versions have no calibration.
+        calibration = of_task.calibration or calibration_of(records, method=self.result.method)
         return TaskPredictor(
             tuple(member.encoder for member in self.members),
             tuple(records),
@@ -220,20 +230,20 @@ def load_ensemble(folder: Path) -> Ensemble:
     Raises:
         ArtifactError: If a file is missing or of another kind, or a member changed since the ensemble was made.
     """
-    result = read_result(folder)
+    ensemble = read_result(folder)
     members = []
-    for name, path in zip(result.members, ensemble_members(folder), strict=True):
-        encoder = load_saved(path, result.keys[name])
+    for name, path in zip(ensemble.members, ensemble_members(folder), strict=True):
+        encoder = load_saved(path, ensemble.keys[name])
         if encoder is None:
             raise ArtifactError(
                 f"{address_of(folder / ENSEMBLE_FILE)}: member '{name}' changed since the ensemble was made; "
                 "make it again"
             )
         members.append(LoadedMember(name, encoder))
-    return Ensemble(members, folder=folder, result=result)
+    return Ensemble(members, folder=folder, result=ensemble)
 
 
-class TaskModels(AnswerEncoder):
+class _TaskModels(AnswerEncoder):
     """Several models, each of which predicts a task of its own."""
 
     def __init__(self, folder: Path, models: Mapping[str, SentenceEncoder]) -> None:
@@ -243,10 +253,10 @@ class TaskModels(AnswerEncoder):
         self.predictors: Predictor = Predictor(self, self._makers)
 
     def _makers(self) -> MakePredictors:
-        return {
-            task: partial(predictor_of(model).__getitem__, task)
-            for task, model in self._models.items()
-        }
+        makers = {}
+        for task, model in self._models.items():
+            makers[task] = partial(predictor_of(model).__getitem__, task)
+        return makers
 
     @property
     def own_encoders(self) -> Sequence[SentenceEncoder]:
@@ -275,12 +285,16 @@ def load_predicting(name: str | Path) -> SentenceEncoder:
     if isinstance(name, str) and is_scheme_name(name):
         return load_model(name)
     folder = open_folder(name)
-    place = folder / BEST_FOLDER if (folder / BEST_FOLDER).is_dir() else folder
-    of_tasks = {path.parent.name: path.parent for path in sorted(place.glob(f"*/{ENSEMBLE_FILE}"))}
-    if (place / ENSEMBLE_FILE).is_file():
-        return load_model(place)
-    if not of_tasks:  # no answer, or one that was not finished
+    answer_folder = folder
+    if (folder / BEST_FOLDER).is_dir():
+        answer_folder = folder / BEST_FOLDER
+    if (answer_folder / ENSEMBLE_FILE).is_file():
+        return load_model(answer_folder)
+    task_folders = [path.parent for path in sorted(answer_folder.glob(f"*/{ENSEMBLE_FILE}"))]
+    if not task_folders:
+        # There is no answer, or one that was not finished.
         return load_model(folder)
-    models = TaskModels(place, {task: load_model(path) for task, path in of_tasks.items()})
-    models.source = address_of(place)
+    of_tasks = {task_folder.name: load_model(task_folder) for task_folder in task_folders}
+    models = _TaskModels(answer_folder, of_tasks)
+    models.source = address_of(answer_folder)
     return models

@@ -67,8 +67,9 @@ def copied(member: Member, folder: Path) -> Member:
     if not isinstance(model, SentenceModel):
         return member
     model.save(folder)
+    # Of a training: what it was trained on.
     settings = Path(member.path) / RUN_FILE
-    if settings.is_file():  # a training's: what it was trained on
+    if settings.is_file():
         write_json(folder / RUN_FILE, read_json(settings))
     return replace(member, path=str(folder), key=model_key(str(folder)))
 
@@ -78,14 +79,17 @@ def _copy_files(source: Path, folder: Path, *, below: Path) -> None:
     if folder.is_dir() and folder_key(folder) == folder_key(source):
         return
     remove_folder(folder, below=below.parent)
-    card = source / CARD_FILE
+    files = [*model_files(source)]
+    if (source / CARD_FILE).is_file():
+        files.append(source / CARD_FILE)
     with storage_errors(folder):
-        for path in [*model_files(source), *([card] if card.is_file() else [])]:
+        for path in files:
             target = folder / path.relative_to(source)
             target.parent.mkdir(parents=True, exist_ok=True)
             try:
                 os.link(path.resolve(), target)
-            except OSError:  # another disk, or one without links
+            except OSError:
+                # The files are on another disk, or on one without links.
                 shutil.copyfile(path, target)
 
 
@@ -110,9 +114,9 @@ def _line_of(path: str, folder: Path) -> str:
     num_bytes = sum(file.stat().st_size for file in files)
     size = f"{max(1, round(num_bytes / _MEGABYTE)):,} MB"
     if Path(path).is_relative_to(folder):
-        is_linked = all(file.stat().st_nlink > 1 for file in files)
-        room = ", linked to the files that it came from" if is_linked else ""
-        return f"{Path(path).name} is copied into {address_of(folder)} ({size}{room})"
+        if all(file.stat().st_nlink > 1 for file in files):
+            size += ", linked to the files that it came from"
+        return f"{Path(path).name} is copied into {address_of(folder)} ({size})"
     return (
         f"{path} is kept by its name and commit: a machine that lacks it downloads {size}; "
         "--set evaluation.copy_pretrained=true copies it"

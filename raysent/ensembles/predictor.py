@@ -91,11 +91,16 @@ class Predictor(Mapping[str, "TaskPredictor"]):
         Raises:
             ConfigError: As `find`.
         """
-        if task is None and arguments:
-            only = next(iter(self.values())) if len(self) == 1 else None
-            if only is None or len(arguments) != only.num_columns:
-                return self.find(cast("str", arguments[0])), list(arguments[1:])
+        if task is None and arguments and not self._are_texts(arguments):
+            return self.find(cast("str", arguments[0])), list(arguments[1:])
         return self.find(task), list(arguments)
+
+    def _are_texts(self, arguments: Sequence[Texts]) -> bool:
+        """Return whether all arguments are columns of the only task."""
+        if len(self) != 1:
+            return False
+        (only_predictor,) = self.values()
+        return len(arguments) == only_predictor.num_columns
 
     def predict(
         self, arguments: Sequence[Texts], *, task: str | None

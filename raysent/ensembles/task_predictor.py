@@ -72,7 +72,9 @@ class TaskPredictor:
     @property
     def num_columns(self) -> int:
         """Texts of a row: one, or two of pairs."""
-        return 1 if self.records[0].kind == "sentence" else 2
+        if self.records[0].kind == "sentence":
+            return 1
+        return 2
 
     @property
     def is_scored(self) -> bool:
@@ -92,14 +94,17 @@ class TaskPredictor:
     def log_probabilities(self, columns: Sequence[Texts]) -> Float64:
         """Return calibrated log-probabilities of rows, float64 [rows, classes]; see `of_members`."""
         combined = self.combined(columns)
-        return combined if self.calibration is None else self.calibration(combined)
+        if self.calibration is None:
+            return combined
+        return self.calibration(combined)
 
     def combined(self, columns: Sequence[Texts]) -> Float64:
         """Return log-probabilities of rows as the members' combination has them, float64 [rows, classes]."""
         predicted = self.of_members(columns)
-        return (
-            self.combination(predicted) if predicted.shape[1] else predicted[0].astype(np.float64)
-        )
+        if not predicted.shape[1]:
+            # Without rows there is nothing to combine.
+            return predicted[0].astype(np.float64)
+        return self.combination(predicted)
 
     def of_members(self, columns: Sequence[Texts]) -> np.ndarray:
         """Return the log-probabilities of each member, [members, rows, classes].
@@ -125,9 +130,10 @@ class TaskPredictor:
             )
         if not texts[0]:
             return np.empty((len(self.members), 0, len(self.label_names)))
-        return np.stack(
-            [_predicted(*one, texts) for one in zip(self.members, self.records, strict=True)]
-        )
+        predicted = []
+        for encoder, record in zip(self.members, self.records, strict=True):
+            predicted.append(_predicted(encoder, record, texts))
+        return np.stack(predicted)
 
     def answers(
         self, log_probabilities: Float64, threshold: float = 0.0
@@ -138,19 +144,24 @@ class TaskPredictor:
         """
         if self.is_scored:
             return self._scores(log_probabilities)
-        values = self.label_values
-        places = self.classes(log_probabilities, threshold)
-        return [None if place is None else values[place] for place in places]
+        labels = self.label_values
+        answers: list[LabelValue | None] = []
+        for class_index in self.classes(log_probabilities, threshold):
+            if class_index is None:
+                answers.append(None)
+            else:
+                answers.append(labels[class_index])
+        return answers
 
     def classes(self, log_probabilities: Float64, threshold: float = 0.0) -> list[int | None]:
-        """Return the place of the most probable class of each row; None for rows below the threshold."""
-        best = log_probabilities.argmax(axis=1).tolist()
+        """Return the index of the most probable class of each row; None for rows below the threshold."""
+        classes: list[int | None] = log_probabilities.argmax(axis=1).tolist()
         if not threshold:
-            return [*best]
+            return classes
         is_sure = log_probabilities.max(axis=1, initial=-np.inf) >= np.log(threshold)
-        return [
-            place if is_answered else None for place, is_answered in zip(best, is_sure, strict=True)
-        ]
+        for row in np.flatnonzero(~is_sure):
+            classes[row] = None
+        return classes
 
     def _scores(self, log_probabilities: Float64) -> list[float]:
         scores = predicted_scores(log_probabilities)
@@ -171,7 +182,9 @@ class TaskPredictor:
         if (coverage is None) == (precision is None):
             raise ConfigError("coverage and precision: must not both be given; name one")
         if self.calibration is None:
-            name = "coverage" if precision is None else "precision"
+            name = "precision"
+            if precision is None:
+                name = "coverage"
             raise ConfigError(f"{name}: must be of a task with classes; {self.task} has scores")
         if precision is None:
             assert coverage is not None
