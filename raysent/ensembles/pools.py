@@ -97,7 +97,8 @@ def normalized_weights(weights: Float64) -> Float64:
     """Return weights [members] over their sum; equal weights if all are zero."""
     total = weights.sum()
     if total > 0:
-        return weights / total
+        shares: Float64 = weights / total
+        return shares
     return np.full(len(weights), 1 / len(weights))
 
 

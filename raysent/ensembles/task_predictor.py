@@ -103,7 +103,8 @@ class TaskPredictor:
         predicted = self.of_members(columns)
         if not predicted.shape[1]:
             # Without rows there is nothing to combine.
-            return predicted[0].astype(np.float64)
+            empty: Float64 = predicted[0].astype(np.float64)
+            return empty
         return self.combination(predicted)
 
     def of_members(self, columns: Sequence[Texts]) -> np.ndarray:
