@@ -5,7 +5,7 @@ from .errors import DataError as DataError
 from .errors import RaysentError as RaysentError
 from .errors import TrainingError as TrainingError
 from .evaluation.task_files import Task as Task
-from .kernels.devices import on_device as on_device
+from .kernels.device_choice import on_device as on_device
 from .models import SentenceModel as SentenceModel
 from .models.sentence_encoder import SentenceEncoder as SentenceEncoder
 from .models.vector_codes import VectorCode as VectorCode

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
 import tempfile
 import threading
 import time
@@ -48,6 +49,16 @@ warnings.filterwarnings("ignore", message="A worker was restarted", module="loky
 # The function of a worker process, and the file that it was read from.
 _function: Callable[[Any], Any]
 _function_file: Path | None = None
+
+
+def _compute_with_one_thread() -> None:
+    """Let a forked process compute alone: the threads of OpenMP do not survive a fork, and it would wait for them."""
+    if "torch" in sys.modules:
+        sys.modules["torch"].set_num_threads(1)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_compute_with_one_thread)
 
 
 def lock_for_forks() -> threading.Lock:

@@ -22,7 +22,7 @@ import importlib
 import pkgutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Annotated, Any, Generic, TypeVar, Union, get_args
@@ -112,7 +112,7 @@ class Component(Generic[T]):
 class Registry(Mapping[str, T]):
     """Components of one kind by name, in the order of their files, then of their entry points.
 
-    They are imported when the first of them is looked up.
+    They are imported when the first of them is looked up, or each when it is looked up itself (`is_by_file`).
     """
 
     def __init__(
@@ -123,6 +123,7 @@ class Registry(Mapping[str, T]):
         folders: Iterable[str] = (),
         read: Callable[[Any], Mapping[str, T]],
         plural: str | None = None,
+        is_by_file: bool = False,
     ) -> None:
         """Describe where the components are; nothing is imported yet.
 
@@ -132,14 +133,24 @@ class Registry(Mapping[str, T]):
             folders: Where its files are, as its ``__path__``.
             read: A module of the folder, or the value of an entry point -> its components by name.
             plural: The entry points are those of the group ``raysent.<plural>``; by default the kind and an s.
+            is_by_file: Whether each file of the folder defines one component, by the file's own name. To look one up
+                then imports that file alone.
         """
         self.kind = kind
         self.group = f"{OWN_PACKAGE}.{plural or kind + 's'}"
         self.package, self._folders, self._read = package, folders, read
+        self._is_by_file = is_by_file
         self._found: dict[str, Component[T]] | None = None
         self._broken: dict[str, str] = {}
 
     def __getitem__(self, name: str) -> T:
+        if self._found is not None or not self._is_by_file:
+            return self._components()[name].value
+        if name in self._file_names:
+            module = importlib.import_module(f"{self.package}.{name}")
+            return self._read(module)[name]
+        if not self._points:
+            raise KeyError(name)
         return self._components()[name].value
 
     def __iter__(self) -> Iterator[str]:
@@ -186,16 +197,28 @@ class Registry(Mapping[str, T]):
     def refresh(self) -> None:
         """Forget the components; the next look-up reads folder and entry points again."""
         self._found, self._broken = None, {}
+        for name in ("_file_names", "_points"):
+            self.__dict__.pop(name, None)
+
+    @cached_property
+    def _file_names(self) -> list[str]:
+        """The names of the folder's files, in their order."""
+        return sorted(module.name for module in pkgutil.iter_modules(self._folders))
+
+    @cached_property
+    def _points(self) -> list[EntryPoint]:
+        """The entry points of other packages and of wings."""
+        return points_of(self.group)
 
     def _components(self) -> dict[str, Component[T]]:
         if self._found is None:
             found: dict[str, Component[T]] = {}
-            for entry in sorted(pkgutil.iter_modules(self._folders), key=lambda entry: entry.name):
-                module = importlib.import_module(f"{self.package}.{entry.name}")
+            for file_name in self._file_names:
+                module = importlib.import_module(f"{self.package}.{file_name}")
                 for name, value in self._read(module).items():
                     found[name] = Component(name, value, OWN_PACKAGE, module.__name__)
             self._found = found
-            for point in points_of(self.group):
+            for point in self._points:
                 self._add(point)
         return self._found
 

@@ -21,13 +21,8 @@ from raysent.evaluation.evaluate import Evaluator
 from raysent.evaluation.members import expand
 from raysent.evaluation.probes import lexical
 from raysent.evaluation.probes.features import COSINE_SCALE
-from raysent.evaluation.probes.lexical import (
-    fit_classifier,
-    fit_lexical,
-    lexical_features,
-    lexical_similarities,
-    predict_lexical,
-)
+from raysent.evaluation.probes.lexical import fit_classifier, fit_lexical, lexical_similarities
+from raysent.evaluation.probes.lexical_features import lexical_features, predict_lexical
 from raysent.evaluation.protocols import fit_probe
 from raysent.evaluation.protocols.fast import STRENGTHS
 from raysent.evaluation.records import Score

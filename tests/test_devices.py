@@ -31,13 +31,8 @@ import raysent
 from raysent import platforms
 from raysent.cli.app import _options_first
 from raysent.errors import ConfigError
-from raysent.kernels.devices import (
-    chosen_device,
-    default_device,
-    on_device,
-    set_matmul_precision,
-    to_device,
-)
+from raysent.kernels.device_choice import chosen_device, on_device
+from raysent.kernels.devices import default_device, set_matmul_precision, to_device
 from raysent.models.encoders import ENCODERS, EncoderConfig
 from raysent.models.objectives import OBJECTIVES
 from raysent.models.schemes.hash import HashEncoder

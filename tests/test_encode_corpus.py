@@ -24,7 +24,7 @@ from raysent.errors import ArtifactError, ConfigError, DataError, WorkerError
 from raysent.evaluation.members import load_shared
 from raysent.exports import corpus as module
 from raysent.exports.corpus import encode_corpus
-from raysent.kernels.devices import on_device
+from raysent.kernels.device_choice import on_device
 from raysent.models import ModelConfig, SentenceModel
 from raysent.models.schemes.hash import HashEncoder
 from raysent.models.vector_folder import VectorFolder

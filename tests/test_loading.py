@@ -80,6 +80,34 @@ def test_a_process_that_trains_imports_none_of_what_takes_a_second() -> None:
     assert python(code) == "set()\n"
 
 
+def imported_by(*arguments: object) -> set[str]:
+    """Run a command in a new process; return which libraries that take a second or more it has imported."""
+    code = (
+        "import sys\nfrom raysent.cli import main\nsys.argv[0] = 'raysent'\n"
+        "try: main()\nexcept SystemExit as error: assert not error.code\n"
+        "print(*{'torch', 'ray', 'optuna', 'pandas', 'scipy.stats'} & sys.modules.keys())"
+    )
+    return set(python(code, *arguments).splitlines()[-1].split())
+
+
+def test_predicting_by_words_imports_neither_torch_nor_ray(saved: Path, tmp_path: Path) -> None:
+    """Seconds that whoever predicts a few rows would wait for; other members need them."""
+    file, output = tmp_path / "new.csv", tmp_path / "out.csv"
+    pd.DataFrame({"text": TEXTS}).to_csv(file, index=False)
+    taken = imported_by("predict", saved / "words", file, "-o", output, "--proba")
+    assert not taken & {"torch", "ray", "optuna"}
+    assert pd.read_csv(output)["predicted"].tolist() == ["c0", "c1"]
+
+
+def test_doctor_of_a_table_imports_neither_torch_nor_ray(tmp_path: Path) -> None:
+    """Nothing is trained or searched."""
+    file = tmp_path / "table.csv"
+    labels = ["red", "blue"] * 20
+    texts = [f"a {label} thing of {row} inches" for row, label in enumerate(labels)]
+    pd.DataFrame({"text": texts, "label": labels}).to_csv(file, index=False)
+    assert not imported_by("doctor", file) & {"torch", "ray", "optuna"}
+
+
 @contextlib.contextmanager
 def served(model: object) -> Iterator[tuple[http.client.HTTPConnection, str]]:
     """Run `raysent serve` in a new process; yield a connection, and what it said before it answered."""

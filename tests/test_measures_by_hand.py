@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from raysent.evaluation.probes.logistic import log_probabilities
 from raysent.evaluation.probes.results import (
     FoldResult,
     accuracy,
@@ -15,7 +16,6 @@ from raysent.evaluation.probes.results import (
     balance_measures,
     class_measures,
     f1,
-    log_probabilities,
     macro_f1,
     pearson,
     predicted_scores,

@@ -30,7 +30,7 @@ from raysent.evaluation.evaluate import Evaluator
 from raysent.evaluation.members import expand
 from raysent.evaluation.task_files import OwnTask
 from raysent.models import average_of_words
-from raysent.pipeline import predictions
+from raysent.pipeline import predictions, ray_predictions
 from raysent.pipeline.table_output import OutputTable, writing
 from raysent.serving.server import ServerConfig, make_application
 from raysent.storage import read_json, write_json
@@ -145,10 +145,10 @@ def test_cluster_s_blocks_come_back_in_the_order_of_the_rows(saved, tmp_path, mo
             sent += islice(numbered, 1)
 
     monkeypatch.setattr(predictions, "BLOCK_ROWS", 4)
-    monkeypatch.setattr(predictions, "map_on_ray", last_first)
-    monkeypatch.setattr(predictions, "ray_session", lambda _: nullcontext())
-    monkeypatch.setattr(predictions, "num_jobs_at_once", lambda _: 2)
-    monkeypatch.setattr(predictions, "gpu_share", lambda: 0.5)
+    monkeypatch.setattr(ray_predictions, "map_on_ray", last_first)
+    monkeypatch.setattr(ray_predictions, "ray_session", lambda _: nullcontext())
+    monkeypatch.setattr(ray_predictions, "num_jobs_at_once", lambda _: 2)
+    monkeypatch.setattr(ray_predictions, "gpu_share", lambda: 0.5)
     file = write_table(tmp_path / "new.csv", {"text": texts(42, seed=9)})
     for name, address in (("here.csv", None), ("there.csv", "head:6379")):
         predict(
@@ -421,9 +421,9 @@ def test_killed_command_leaves_no_file_and_another_writes_the_whole(saved, tmp_p
     code = """if True:
         import sys, time
         from raysent.cli import main
-        from raysent.pipeline import predictions
-        predictions.BLOCK_ROWS, columns = 5, predictions._Answerer.columns
-        predictions._Answerer.columns = lambda *given: (time.sleep(0.1), columns(*given))[1]
+        from raysent.pipeline import predictions, ray_predictions
+        predictions.BLOCK_ROWS, columns = 5, predictions.Answerer.columns
+        predictions.Answerer.columns = lambda *given: (time.sleep(0.1), columns(*given))[1]
         main()"""
     arguments = ["predict", str(saved / "own"), file, "-o", str(output)]
     running = subprocess.Popen([sys.executable, "-c", code, *arguments])

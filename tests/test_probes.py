@@ -9,17 +9,18 @@ from sklearn.linear_model import LogisticRegression
 from raysent.errors import ConfigError, DataError
 from raysent.evaluation.probes import features, logistic
 from raysent.evaluation.probes.features import features_of
-from raysent.evaluation.probes.lexical import join_columns
+from raysent.evaluation.probes.lexical_features import join_columns
 from raysent.evaluation.probes.logistic import (
     Point,
     Problems,
     ScaledFeatures,
     Spectrum,
     Start,
+    log_probabilities,
     solve,
 )
 from raysent.evaluation.probes.relatedness import level_targets
-from raysent.evaluation.probes.results import log_probabilities, predicted_scores
+from raysent.evaluation.probes.results import predicted_scores
 from raysent.evaluation.protocols import fast, fit_probe
 from raysent.evaluation.task import NO_ROWS, TaskData
 from raysent.evaluation.units import folds_of_units

@@ -69,6 +69,25 @@ def test_registry_imports_nothing_before_it_is_read(folder: Path) -> None:
         list(registry)
 
 
+def test_registry_by_file_imports_only_the_file_that_is_looked_up(folder: Path) -> None:
+    """A name without a file is unknown at once; one of an entry point is found; a list has all."""
+    (folder / "flat.py").write_text(MODULE.format(summary="A flat shape.", name="flat"))
+    (folder / "slow.py").write_text(MODULE.format(summary="A slow shape.", name="slow"))
+
+    def by_file() -> Registry:
+        return Registry(
+            "shape", package="shapes", folders=[str(folder)], read=by_type, is_by_file=True
+        )
+
+    registry = by_file()
+    assert registry["flat"].Config().size == 1
+    assert "round" not in registry
+    assert not {"shapes.slow", "shapes.round_one"} & sys.modules.keys()
+    install(folder, MODULE.format(summary="A square.", name="square"), "square = squares")
+    assert by_file()["square"].Config().size == 1
+    assert list(by_file()) == ["flat", "round", "slow", "square"]
+
+
 def test_registry_finds_entry_points_of_other_distributions(folder: Path) -> None:
     """After those of the folder, with the package and version that they come from."""
     install(folder, MODULE.format(summary="A square.", name="square"), "square = squares")

@@ -31,6 +31,16 @@ def fixed(monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
+def test_each_file_of_a_scheme_has_the_name_of_its_prefix():
+    """One is looked up by its file alone."""
+    files = {
+        component.name: component.module.rpartition(".")[2]
+        for component in SCHEMES.components()
+        if component.package == "raysent"
+    }
+    assert files == {name: name for name in files}
+
+
 @pytest.mark.parametrize("prefix", SCHEMES)
 def test_scheme_has_the_form_of_one(prefix: str) -> None:
     """A form that begins with the prefix, and three functions."""

@@ -11,11 +11,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
 from raysent.ensembles.pools import read_combination
 from raysent.ensembles.predictor import MakePredictors, Predictor
@@ -31,6 +30,9 @@ from raysent.models.sentence_encoder import Float32, JoinedEncoders, SentenceEnc
 from raysent.progress import messages
 from raysent.storage import address_of, open_folder, safe_name
 from raysent.storage.layout import BEST_FOLDER, ENSEMBLE_FILE, EVALUATION_FOLDER
+
+if TYPE_CHECKING:
+    import torch
 
 
 @dataclass(frozen=True)

@@ -37,9 +37,10 @@ from raysent.evaluation.division import divided
 from raysent.evaluation.evaluate import MapJobs, run_in_turn
 from raysent.evaluation.members import Member
 from raysent.evaluation.probes.features import Encode, features_of
-from raysent.evaluation.probes.lexical import fit_classifier, full_probe, join_columns
-from raysent.evaluation.probes.logistic import Fits, class_targets
-from raysent.evaluation.probes.results import Probe, log_probabilities
+from raysent.evaluation.probes.lexical import fit_classifier, full_probe
+from raysent.evaluation.probes.lexical_features import join_columns
+from raysent.evaluation.probes.logistic import Fits, class_targets, log_probabilities
+from raysent.evaluation.probes.results import Probe
 from raysent.evaluation.protocols.fast import STRENGTHS, stratified_ranks
 from raysent.evaluation.targets import Float64, Targets
 from raysent.evaluation.task import Metric, TaskData

@@ -19,11 +19,10 @@ from raysent.ensembles.pools import Combination, LogarithmicPool
 from raysent.ensembles.task_ensemble import calibration_of
 from raysent.errors import ArtifactError, ConfigError
 from raysent.evaluation.members import model_folder, model_key
-from raysent.evaluation.own_layer import own_log_probabilities
 from raysent.evaluation.probes.features import features_of
-from raysent.evaluation.probes.lexical import predict_lexical
+from raysent.evaluation.probes.lexical_features import predict_lexical
 from raysent.evaluation.probes.results import predicted_scores
-from raysent.evaluation.protocols.fast import DIVIDED
+from raysent.evaluation.protocols import DIVIDED
 from raysent.evaluation.records import Record, is_record_of, read_record, record_folder
 from raysent.evaluation.refit import FITTED_ROWS, NO_DIGESTS, UInt64, as_scored
 from raysent.evaluation.targets import Float64
@@ -209,6 +208,8 @@ def _predicted(
             encoder, record.probe, dict(record.arrays), columns, kind=record.kind
         )
     if record.about.get("own_layer"):
+        from raysent.evaluation.own_layer import own_log_probabilities  # noqa: PLC0415 - torch comes with it
+
         return own_log_probabilities(encoder, columns[0])
     return record.probe.log_probabilities(features_of(encoder, columns, kind=record.kind))
 

@@ -23,8 +23,7 @@ from raysent.errors import ConfigError, RaysentError
 from raysent.evaluation.members import Member, expand, model_folder
 from raysent.evaluation.task import Task
 from raysent.models import load as load_model
-from raysent.models.schemes.start import has_run
-from raysent.models.static import PREFIX as STATIC
+from raysent.models.known import STATIC_SCHEME
 from raysent.progress import messages
 
 CHANCE = "chance"
@@ -33,7 +32,7 @@ LEXICAL = ("tfidf", "tfidf:chars")
 RANKING = ("bm25",)
 _FORMS = ("tfidf:", "words:", "start:", "hash:")
 # Pretrained encoders that are read as they are. The last layer comes first, then the middle one.
-PRETRAINED = ("st:", "hf:", "middle:", STATIC)
+PRETRAINED = ("st:", "hf:", "middle:", STATIC_SCHEME)
 # Of models that learned labels from a pretrained encoder, beside the encoder as it is.
 _WORTH_OF_TUNED = 0.5
 
@@ -128,7 +127,7 @@ def worth_elsewhere(
     """
     pretrained = [path for path in paths if is_pretrained(path) and path not in unfit]
     # A static table is below the encoder that it is of.
-    leaders = [path for path in pretrained if not path.startswith(STATIC)] or pretrained
+    leaders = [path for path in pretrained if not path.startswith(STATIC_SCHEME)] or pretrained
     for lexical in reversed(LEXICAL):
         if not leaders and lexical in paths:
             leaders = [lexical]
@@ -157,6 +156,8 @@ def below_start(scores: Mapping[str, float]) -> dict[str, float]:
 
 def _can_load(name: str) -> bool:
     """Return whether a model has what a baseline is made from; where that is there and damaged, a line says so."""
+    from raysent.models.schemes.start import has_run  # noqa: PLC0415 - torch comes with it
+
     try:
         load_model(name)
     except RaysentError as error:

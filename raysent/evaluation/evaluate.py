@@ -18,8 +18,7 @@ from raysent.data.languages import language_of_texts
 from raysent.errors import ArtifactError, DataError
 from raysent.evaluation.baselines import LEXICAL, baselines_of, is_pretrained
 from raysent.evaluation.members import Member, Model, expand
-from raysent.evaluation.protocols import protocol_name
-from raysent.evaluation.protocols.fast import DIVIDED
+from raysent.evaluation.protocols import DIVIDED, protocol_name
 from raysent.evaluation.records import AnyScore, Record, has_parted_units, record_folder
 from raysent.evaluation.refit import can_refit, refit
 from raysent.evaluation.task import NO_ROWS, PROBED, AnyData, Task, TaskData

@@ -13,8 +13,6 @@ from pathlib import Path
 from uuid import uuid4
 
 from raysent.errors import ArtifactError, ConfigError, RaysentError
-from raysent.models import TENSORS_FILE, member_folders
-from raysent.models.files import read_record, verify_files
 from raysent.models.known import is_encoder_name, other_folder, pinned_name
 from raysent.models.schemes import (
     find_scheme,
@@ -46,6 +44,7 @@ from raysent.storage.layout import (
     MODEL_FILE,
     OUTCOME_FILE,
     SEED_FOLDER,
+    TENSORS_FILE,
     TRIALS_FOLDER,
     VOCABULARY_FILE,
 )
@@ -197,6 +196,8 @@ def model_folder(path: Path) -> Path | None:
 
 def fault_of(path: Path) -> str | None:
     """Return why a folder's model is not whole, as where a process ended while it wrote; None for a whole one."""
+    from raysent.models.files import read_record, verify_files  # noqa: PLC0415 - torch comes with it
+
     folder = model_folder(path)
     if folder is None:
         return f"{address_of(path)}: holds no {MODEL_FILE}"
@@ -220,6 +221,8 @@ def is_model(name: str) -> bool:
 def part_paths(folder: Path) -> list[str]:
     """Return the paths of the models that a composition or an ensemble is made of."""
     if (folder / COMPOSITION_FILE).is_file():
+        from raysent.models import member_folders  # noqa: PLC0415 - as above
+
         return [str(path) for path in member_folders(folder).values()]
     return ensemble_members(folder)
 

@@ -26,12 +26,12 @@ import torch
 from raysent.errors import ArtifactError
 from raysent.evaluation.own_layer import has_own_layer, own_log_probabilities
 from raysent.evaluation.probes.features import Encode, task_features
+from raysent.evaluation.probes.logistic import log_probabilities
 from raysent.evaluation.probes.results import (
     FoldResult,
     Probe,
     ProbeResult,
     balance_measures,
-    log_probabilities,
 )
 from raysent.evaluation.protocols.fast import STRENGTHS, dense_fits, result_of_folds
 from raysent.evaluation.targets import MIN_SCORED_ROWS, Targets

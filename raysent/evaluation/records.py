@@ -30,7 +30,6 @@ from raysent.evaluation.probes.results import FoldResult, Probe
 from raysent.evaluation.targets import Targets
 from raysent.evaluation.task import Metric, TaskData
 from raysent.evaluation.units import EACH_ROW
-from raysent.models import TENSORS_FILE
 from raysent.progress import SECONDS_PER_HOUR
 from raysent.storage import (
     address_of,
@@ -43,7 +42,13 @@ from raysent.storage import (
     tensor_types,
     write_json,
 )
-from raysent.storage.layout import COMPOSITION_FILE, ENSEMBLE_FILE, FUSION_FILE, OUTCOME_FILE
+from raysent.storage.layout import (
+    COMPOSITION_FILE,
+    ENSEMBLE_FILE,
+    FUSION_FILE,
+    OUTCOME_FILE,
+    TENSORS_FILE,
+)
 
 KIND = "raysent evaluation"
 # The protocol of scores for which nothing is trained.

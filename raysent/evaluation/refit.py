@@ -15,19 +15,20 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
 from raysent.data.same_text import words_of
 from raysent.evaluation.probes.features import Encode, task_features
-from raysent.evaluation.probes.lexical import lexical_fits
 from raysent.evaluation.probes.results import Probe
-from raysent.evaluation.protocols.fast import Solver, dense_fits
 from raysent.evaluation.records import Record
 from raysent.evaluation.task import NO_ROWS, TaskData
 from raysent.models.schemes.tfidf import LexicalModel
+
+if TYPE_CHECKING:
+    from raysent.evaluation.protocols.fast import Solver
 
 # Of `Record.about`: the number of rows that fitted its probe.
 NUM_FITTED = "num_fitted"
@@ -79,6 +80,10 @@ def refit(record: Record, data: TaskData, encoder: LexicalModel | Encode) -> Rec
         data: Its rows.
         encoder: What encodes their texts; or TF-IDF, which counts its words on all rows too.
     """
+    # Late, as PyTorch comes with them, and what predicts by a probe imports this module too.
+    from raysent.evaluation.probes.lexical import lexical_fits  # noqa: PLC0415
+    from raysent.evaluation.protocols.fast import dense_fits  # noqa: PLC0415
+
     strength = record.folds[0].strength
     assert strength is not None
     every_row = np.arange(len(data))
@@ -119,6 +124,8 @@ def as_scored(record: Record) -> Record:
 
 def _fitted(fits: Solver, num_rows: int, strength: float) -> Probe:
     """Return the probe of a fit to all rows at one strength."""
+    import torch  # noqa: PLC0415 - late, as above
+
     trains = torch.ones(num_rows, 1, dtype=torch.bool)
     solution = fits.solve(trains, torch.tensor([strength]))
     return fits.probe(solution, 0, strength)

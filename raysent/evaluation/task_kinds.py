@@ -27,8 +27,8 @@ from raysent.evaluation.parts import fit_parts, has_parts, part_folders, without
 from raysent.evaluation.probes.features import Encode, task_features
 from raysent.evaluation.probes.lexical import fit_lexical
 from raysent.evaluation.probes.results import ProbeResult, balance_measures
-from raysent.evaluation.protocols import PROTOCOLS, check_rows, fit_probe
-from raysent.evaluation.protocols.fast import DIVIDED, scored_by_validation
+from raysent.evaluation.protocols import DIVIDED, PROTOCOLS, check_rows, fit_probe
+from raysent.evaluation.protocols.fast import scored_by_validation
 from raysent.evaluation.records import (
     SIMILARITY,
     Costs,

@@ -11,8 +11,6 @@ from pathlib import Path
 
 from raysent.errors import RaysentError
 from raysent.evaluation.members import model_folder
-from raysent.models.config import spoken_name
-from raysent.models.files import read_record
 from raysent.models.schemes import find_scheme
 
 _TRIAL = re.compile(r"(?:(?P<sweep>.+)-)?(?P<number>0\d{3})")
@@ -61,6 +59,9 @@ def model_title(path: str, name: str) -> str:
     folder = None if find_scheme(path) is not None else model_folder(Path(path))
     if folder is None:
         return shown_name(name)
+    from raysent.models.config import spoken_name  # noqa: PLC0415 - torch comes with it
+    from raysent.models.files import read_record  # noqa: PLC0415 - as above
+
     try:
         config = read_record(folder).config
     except RaysentError:  # a damaged one has its name alone

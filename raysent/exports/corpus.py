@@ -30,13 +30,8 @@ from raysent.data.text_files import batched
 from raysent.data.texts import open_texts
 from raysent.errors import BudgetError, ConfigError, DataError, RaysentError, WorkerError
 from raysent.evaluation.members import load_shared, model_key, shared_name
-from raysent.kernels.devices import (
-    chosen_device,
-    default_device,
-    set_matmul_precision,
-    torch_threads,
-    usable_gpus,
-)
+from raysent.kernels.device_choice import chosen_device, usable_gpus
+from raysent.kernels.devices import default_device, set_matmul_precision, torch_threads
 from raysent.models import SentenceModel, load
 from raysent.models.encoding import BLOCK_SENTENCES, PROCESS_BYTES, Encoding, Precision, unit_of
 from raysent.models.schemes import is_scheme_name, with_scheme

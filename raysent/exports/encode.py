@@ -10,7 +10,7 @@ from raysent.exports.corpus import encode_corpus as encode_files
 from raysent.models.encoding import Encoding
 from raysent.models.schemes import encoder_name
 from raysent.models.sentence_encoder import SentenceEncoder, column_names
-from raysent.pipeline.arguments import check_file
+from raysent.pipeline.file_names import check_file
 from raysent.progress import ProgressLines, messages
 
 

@@ -1,4 +1,4 @@
-"""Devices: which one computes, asynchronous copies, the precision of float32 products, and threads after a fork.
+"""Devices: the one that computes, asynchronous copies, and the precision of float32 products.
 
 A GPU computes asynchronously, so that the next batch is prepared in the meantime. Some operations synchronize: a copy
 from pageable memory, `item`, `nonzero`, and every operation whose output shape depends on values.
@@ -18,37 +18,11 @@ import torch
 from torch import Tensor
 
 from raysent.errors import ConfigError
+from raysent.kernels.device_choice import chosen_device, usable_gpus
 from raysent.platforms import cpu_info
 
-_DEVICES = ("cpu", "cuda")
-# What this process was asked to compute on; None for a GPU where there is one.
-_chosen: str | None = None
 # Whether tests take the paths of a GPU on this CPU.
 _acts_as_gpu = False
-
-if hasattr(os, "register_at_fork"):
-    # The threads of OpenMP do not survive a fork, and a child that uses them would never return.
-    os.register_at_fork(after_in_child=lambda: torch.set_num_threads(1))
-
-
-def use_device(name: str | None) -> str | None:
-    """Compute on the CPU or on GPUs from now on, in this process and in what it reserves of a Ray cluster.
-
-    Args:
-        name: `cpu` or `cuda`; None is a GPU where there is one, else the CPU.
-
-    Returns:
-        The name that held before.
-
-    Raises:
-        ConfigError: If it is another name.
-    """
-    global _chosen  # noqa: PLW0603 - of the whole process
-    if name not in (None, *_DEVICES):
-        raise ConfigError(f"device {name}: must be {' or '.join(_DEVICES)}")
-    before = _chosen
-    _chosen = name
-    return before
 
 
 @contextmanager
@@ -62,33 +36,6 @@ def torch_threads(number: int) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-@contextmanager
-def on_device(name: str | None) -> Iterator[None]:
-    """Compute inside the block on the CPU or on GPUs.
-
-    Args:
-        name: ``cpu`` or ``cuda``; None for GPUs where there are some.
-
-    Raises:
-        ConfigError: If it is another name.
-    """
-    before = use_device(name)
-    try:
-        yield
-    finally:
-        use_device(before)
-
-
-def chosen_device() -> str | None:
-    """Return what `use_device` was called with last."""
-    return _chosen
-
-
-def usable_gpus(count: float) -> float:
-    """Return how many of so many GPUs may be used: all, or none where the CPU is chosen."""
-    return 0.0 if _chosen == "cpu" else count
-
-
 def default_device() -> torch.device:
     """Return the current GPU, or the CPU where there is none or it is chosen.
 
@@ -97,7 +44,7 @@ def default_device() -> torch.device:
     """
     if usable_gpus(1) and torch.cuda.is_available():
         return torch.device("cuda", torch.cuda.current_device())
-    if _chosen == "cuda":
+    if chosen_device() == "cuda":
         raise ConfigError(
             "device cuda: must be a device of this machine, on which PyTorch finds no GPU; choose cpu"
         )

@@ -9,7 +9,6 @@ from .derived import member_folders as member_folders
 from .embeddings import KnownVectors as KnownVectors
 from .embeddings import sentence_keys as sentence_keys
 from .encoding import unit_of as unit_of
-from .files import TENSORS_FILE as TENSORS_FILE
 from .files import encoder_tensors as encoder_tensors
 from .model import SentenceModel as SentenceModel
 from .pretrained import trust_remote_code as trust_remote_code

@@ -44,7 +44,6 @@ from raysent.errors import ArtifactError, ConfigError, DataError
 from raysent.models.config import ModelConfig
 from raysent.models.embeddings import EmbeddingConfig, EmptyTables, WordTable
 from raysent.models.encoders.bag import Config as Bag
-from raysent.models.files import TENSORS_FILE
 from raysent.models.model import SentenceModel
 from raysent.models.origin import Origin, of_words
 from raysent.models.postprocessing import PostprocessingConfig, whitening_directions
@@ -55,6 +54,7 @@ from raysent.storage.layout import (
     MEMBERS_FOLDER,
     MODEL_FILE,
     OUTCOME_FILE,
+    TENSORS_FILE,
     VOCABULARY_FILE,
 )
 

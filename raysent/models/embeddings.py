@@ -32,7 +32,7 @@ from raysent.data.vocabulary import (
 )
 from raysent.errors import ConfigError
 from raysent.kernels.devices import to_device
-from raysent.models.static import PREFIX as STATIC
+from raysent.models.known import STATIC_SCHEME
 from raysent.models.static import read_static_vectors
 
 # The value of `vectors` for vectors that are counted from the corpus.
@@ -226,7 +226,7 @@ def given_vectors(source: str, vocabulary: Vocabulary) -> WordVectors:
         ArtifactError: If there is no such table, or it cannot be read.
     """
     words = vocabulary.words
-    if source.startswith(STATIC):
+    if source.startswith(STATIC_SCHEME):
         return read_static_vectors(source, words)
     return read_word_vectors(source, words=words, unicode_form=vocabulary.unicode_form)
 

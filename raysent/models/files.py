@@ -37,10 +37,9 @@ from raysent.storage.layout import (
     MODEL_FILE,
     RUN_FILE,
     SWEEP_FILE,
+    TENSORS_FILE,
     VOCABULARY_FILE,
 )
-
-TENSORS_FILE = "model.safetensors"
 
 KIND = "raysent model"
 _FORMAT = 2

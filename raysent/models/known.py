@@ -45,6 +45,8 @@ _SHORT_NAME = re.compile(r"(?P<name>[A-Za-z0-9][\w.-]*)(?:@(?P<revision>[\w./-]+
 _USUAL_OWNER = "sentence-transformers"
 # What names an encoder that is read as it is, where models of other kinds are named too.
 PRETRAINED_SCHEMES = ("st:", "hf:")
+# What names the table that is distilled from an encoder.
+STATIC_SCHEME = "static:"
 Say = Callable[[str], object]
 
 

@@ -31,7 +31,6 @@ from raysent.models.embeddings import CorpusVectors, EmptyTables, KnownVectors, 
 from raysent.models.encoders import EncoderConfig, Tower, build_encoder
 from raysent.models.files import (
     KIND,
-    TENSORS_FILE,
     Record,
     check_parameters,
     fill,
@@ -45,7 +44,7 @@ from raysent.models.postprocessing import Postprocessing
 from raysent.models.sentence_encoder import Float32, SentenceEncoder, check_size, encode_blocks
 from raysent.parallel import lock_for_forks
 from raysent.storage import load_tensors, save_tensors
-from raysent.storage.layout import VOCABULARY_FILE
+from raysent.storage.layout import TENSORS_FILE, VOCABULARY_FILE
 
 if TYPE_CHECKING:
     from raysent.data.batches import AnyBatch, TargetSizes

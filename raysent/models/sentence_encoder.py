@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import shlex
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, Literal, Protocol, TypeAlias, get_args, overload
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, TypeGuard, get_args, overload
 
 import numpy as np
 import numpy.typing as npt
-import torch
-from torch import Tensor
 
 from raysent.data.labels import LabelValue
 from raysent.errors import ConfigError, DataError, RaysentError
-from raysent.kernels.devices import default_device, set_matmul_precision
 from raysent.parallel import lock_for_forks, map_in_processes
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
 
 Float32 = npt.NDArray[np.float32]
 Precision = Literal["float32", "ubinary", "binary"]
@@ -193,10 +195,10 @@ class SentenceEncoder(ABC):
             else _quantize(vectors, is_signed=precision == "binary")
         )
         if not (convert_to_numpy or convert_to_tensor):
-            tensors = list(torch.from_numpy(rows))
+            tensors = list(_tensor_of(rows))
             return tensors[0] if isinstance(sentences, str) else tensors
         found = rows[0] if isinstance(sentences, str) else rows
-        return torch.from_numpy(np.ascontiguousarray(found)) if convert_to_tensor else found
+        return _tensor_of(found) if convert_to_tensor else found
 
     def encode_query(self, sentences: Texts, *args: Any, **options: Any) -> Any:
         """Encode queries: `encode`, with the prompt `query` where the model has one."""
@@ -264,6 +266,8 @@ class SentenceEncoder(ABC):
             if device is not None:
                 self.use_device(_device(device, can_move=can_move))
             elif not self.is_placed and can_move:
+                from raysent.kernels.devices import default_device  # noqa: PLC0415 - torch comes with it
+
                 self.use_device(default_device())
             self.is_placed = True
 
@@ -360,9 +364,7 @@ class SentenceEncoder(ABC):
 
     def _comparable(self, vectors: Tensor | npt.ArrayLike) -> Float32:
         """Return vectors of unit length, or bits as -1 and 1, float32 [rows, dim]."""
-        values = (
-            vectors.detach().cpu().numpy() if isinstance(vectors, Tensor) else np.asarray(vectors)
-        )
+        values = vectors.detach().cpu().numpy() if _is_tensor(vectors) else np.asarray(vectors)
         rows = np.atleast_2d(values.astype(np.float32, copy=False))
         return normalize_rows(rows) if self.similarity_measure == "cosine" else 2 * rows - 1
 
@@ -373,7 +375,7 @@ class SentenceEncoder(ABC):
         found: Float32 = (
             products if self.similarity_measure == "cosine" else (products - dim) / np.float32(2)
         )
-        return torch.from_numpy(found) if isinstance(like, Tensor) else found
+        return _tensor_of(found) if _is_tensor(like) else found
 
     def _encode_with_progress(
         self, texts: list[str], *, show: bool, batch_size: int, **options: Any
@@ -590,6 +592,10 @@ class _EncodeBlock:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Set up the process: one thread, and the same precision of products as in this one."""
+        import torch  # noqa: PLC0415 - late, as predicting by words alone does without
+
+        from raysent.kernels.devices import set_matmul_precision  # noqa: PLC0415 - as above
+
         self.__dict__.update(state)
         torch.set_num_threads(1)
         self.encoder.is_placed = True  # on the CPU, beside the others
@@ -670,7 +676,20 @@ def check_size(name: str, value: object) -> int:
     raise ConfigError(f"{name}: must be a whole number of at least 1; given {value!r}")
 
 
+def _is_tensor(vectors: object) -> TypeGuard[Tensor]:
+    """Return whether vectors are a tensor; where torch was not imported, nothing is one."""
+    return "torch" in sys.modules and isinstance(vectors, sys.modules["torch"].Tensor)
+
+
+def _tensor_of(vectors: npt.NDArray[Any]) -> Tensor:
+    import torch  # noqa: PLC0415 - late, as predicting by words alone does without
+
+    return torch.from_numpy(np.ascontiguousarray(vectors))
+
+
 def _device(name: str | torch.device, *, can_move: bool) -> torch.device:
+    import torch  # noqa: PLC0415 - as above
+
     try:
         device = torch.device(name)
     except (RuntimeError, TypeError):

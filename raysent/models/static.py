@@ -44,13 +44,12 @@ from raysent.models.backbone import (
     transformer,
     transformer_folder,
 )
-from raysent.models.known import EncoderFiles, find_encoder
+from raysent.models.known import STATIC_SCHEME, EncoderFiles, find_encoder
 from raysent.models.pretrained import check_tokenizer, folder_key, reading
 from raysent.reading import parse_json, read_text
 from raysent.storage import cache_folder, content_key, load_tensors, read_json, tensor_types
 from raysent.storage.layout import MODEL_FILE
 
-PREFIX = "static:"
 # Size of a vector, as by model2vec.
 DIM = 256
 
@@ -105,10 +104,10 @@ def table_key(files: EncoderFiles) -> str:
         ConfigError: If an encoder is to be distilled, and the libraries are not installed.
     """
     if is_static_folder(files.folder):
-        return content_key(PREFIX, folder_key(files.folder))
+        return content_key(STATIC_SCHEME, folder_key(files.folder))
     _check_installed(files.name)
     versions = [version(name) for name in _LIBRARIES]
-    return content_key(PREFIX, _RECIPE, *versions, folder_key(files.folder))
+    return content_key(STATIC_SCHEME, _RECIPE, *versions, folder_key(files.folder))
 
 
 def table_folder(files: EncoderFiles) -> Path:
@@ -142,7 +141,7 @@ def _build(files: EncoderFiles, folder: Path) -> dict[str, Any]:
     from raysent.progress import messages  # noqa: PLC0415 - rich takes long to import, and reading a table prints nothing
 
     messages.print(
-        f"{PREFIX}{short}: model2vec distills a table of sub-words, once on this machine (about a minute)",
+        f"{STATIC_SCHEME}{short}: model2vec distills a table of sub-words, once on this machine (about a minute)",
         soft_wrap=True,
     )
     return distill_table(files, folder)
@@ -160,7 +159,7 @@ def distill_table(files: EncoderFiles, folder: Path, *, dim: int = DIM) -> dict[
         ArtifactError: If the encoder cannot be read.
         ConfigError: If it is no transformer, or the libraries are not installed.
     """
-    name = f"{PREFIX}{files.name}"
+    name = f"{STATIC_SCHEME}{files.name}"
     _check_installed(files.name)
     if (files.folder / MODEL_FILE).is_file():
         raise ConfigError(
@@ -190,7 +189,9 @@ def distill_table(files: EncoderFiles, folder: Path, *, dim: int = DIM) -> dict[
 def _check_installed(name: str) -> None:
     missing = [needed for needed in _LIBRARIES if find_spec(needed) is None]
     if missing:
-        raise ConfigError(f"{PREFIX}{name}: needs {' and '.join(missing)}; install raysent[static]")
+        raise ConfigError(
+            f"{STATIC_SCHEME}{name}: needs {' and '.join(missing)}; install raysent[static]"
+        )
 
 
 def _tokenizer(backbone: Backbone, name: str) -> Any:
@@ -308,7 +309,7 @@ def read_static_vectors(name: str, words: Sequence[str]) -> WordVectors:
         ConfigError: If an encoder is to be distilled, and the libraries are not installed.
         DataError: If it knows none of the words.
     """
-    files = find_encoder(name.removeprefix(PREFIX), where="encoder.embedding.vectors")
+    files = find_encoder(name.removeprefix(STATIC_SCHEME), where="encoder.embedding.vectors")
     table = read_table(table_folder(files), name=name)
     spelled = [word for word in words if not _BYTE.fullmatch(word)]
     texts = [word.removeprefix(WORD_START) for word in spelled]

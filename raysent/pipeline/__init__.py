@@ -9,14 +9,17 @@ results.py      what the functions return: plan, trained run, sweep with its tri
 arguments.py    what the functions are given, read and checked: a space, overrides, tasks, a folder
 loading.py      `load`: what a folder holds. It imports nothing that only training or searching needs
 sweeps.py       sweeps: planned, run and resumed
-health.py       `doctor` and `components`: files checked, and what is installed
+health.py       `doctor`: files checked
+installed.py    `components`: what is installed
 training.py     training of one run: of a space, or of a finished trial again
 adapting.py     `adapt`: whether training on a text helps a model
 distillation.py `distill`: one model learns what another, or an ensemble, returns
 derived.py      models expanded, averaged, composed and whitened, and vectors turned into codes, without training
 clusters.py     clusters on AWS, and sweeps submitted to them
 vectors.py      files and corpora encoded
+file_names.py   names of files that functions are given, checked
 predictions.py  `predict`: the labels of the rows of a file, by a model that predicts a task
+ray_predictions.py  its blocks of rows on a cluster
 labels.py       `label`: the rows of a table to label next, and labels that may be wrong
 evaluation.py   models evaluated on tasks, with all labels or few, and combined into ensembles
 """

@@ -18,9 +18,9 @@ from .evaluation import evaluate_models as evaluate_models
 from .evaluation import label_curves as label_curves
 from .evaluation import map_jobs as map_jobs
 from .health import Health as Health
-from .health import components as components
 from .health import doctor as doctor
-from .health import registries as registries
+from .installed import components as components
+from .installed import registries as registries
 from .labels import Labelling as Labelling
 from .labels import label as label
 from .loading import load as load

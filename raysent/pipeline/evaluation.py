@@ -32,14 +32,14 @@ from raysent.evaluation.division import divided
 from raysent.evaluation.evaluate import Evaluator, MapJobs, run_in_turn
 from raysent.evaluation.members import Member, Model, UnreadableModelError, load_shared, shared_name
 from raysent.evaluation.members import expand as expand_names
-from raysent.evaluation.protocols import protocol_name
-from raysent.evaluation.protocols.fast import DIVIDED
+from raysent.evaluation.protocols import DIVIDED, protocol_name
 from raysent.evaluation.records import AnyScore
 from raysent.evaluation.task import VALIDATED, AnyData, RetrievalData, Task, TaskData
 from raysent.evaluation.task_files import SIMILARITY_SUFFIX, OwnTask
 from raysent.evaluation.task_files.queries import with_dev
 from raysent.evaluation.tasks import resolve_tasks
-from raysent.kernels.devices import chosen_device, default_device, set_matmul_precision, use_device
+from raysent.kernels.device_choice import chosen_device, use_device
+from raysent.kernels.devices import default_device, set_matmul_precision
 from raysent.models import load as load_model
 from raysent.models.pretrained import trust_remote_code as trusting
 from raysent.models.sentence_encoder import SentenceEncoder, check_size

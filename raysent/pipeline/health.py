@@ -1,4 +1,7 @@
-"""What is there: `doctor`, what a path holds and whether it is sound, and `components`, all that is installed."""
+"""`doctor`: what a path holds, and whether it is sound.
+
+A table or a text is read without what trains and searches; `ensembles` and `sweeps` are imported once they are used.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +12,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
-import pandas as pd
 
+from raysent import ensembles, sweeps
 from raysent.config import leaves, read_yaml
 from raysent.data.corpus import (
     CorpusConfig,
@@ -21,18 +24,10 @@ from raysent.data.corpus import (
 )
 from raysent.data.languages import language_name, language_of_texts
 from raysent.data.tables import is_table
-from raysent.ensembles import read_answers
-from raysent.ensembles.methods import METHODS
-from raysent.errors import ArtifactError, ConfigError, did_you_mean
-from raysent.evaluation.protocols import PROTOCOLS
+from raysent.errors import ArtifactError, ConfigError
 from raysent.evaluation.task import VALIDATED, TaskData
 from raysent.evaluation.task_files.settings import CORPUS_FILE
-from raysent.evaluation.tasks import TASKS, FilesStatus, check_data, resolve_tasks
-from raysent.models.codes import CODES
-from raysent.models.encoders import ENCODERS
-from raysent.models.objectives import OBJECTIVES
-from raysent.models.schemes import SCHEMES
-from raysent.registry import Component, Registry
+from raysent.evaluation.tasks import FilesStatus, check_data, resolve_tasks
 from raysent.storage import address_of, is_remote, open_folder
 from raysent.storage.layout import (
     COMPOSITION_FILE,
@@ -42,21 +37,7 @@ from raysent.storage.layout import (
     RUN_FILE,
     SWEEP_FILE,
 )
-from raysent.sweeps import (
-    Event,
-    check_journal,
-    check_ledger,
-    load_record,
-    read_events,
-    read_ledger,
-    spent_usd,
-)
-from raysent.sweeps.driver import check_task_names
-from raysent.sweeps.samplers import SAMPLERS
-from raysent.sweeps.schedulers import SCHEDULERS
-from raysent.sweeps.space import find_space, read_space, shipped_spaces
-from raysent.sweeps.trackers import TRACKERS
-from raysent.sweeps.trial import ENDED, trials_of
+from raysent.sweeps import space as spaces
 
 # Classes that are shown with their rows.
 _SHOWN_CLASSES = 12
@@ -75,12 +56,6 @@ _OTHER_KINDS = {
     FUSION_FILE: "a model",
 }
 T = TypeVar("T")
-# Kinds of components that wings have: the values of entry points are registries, such as that of formats.
-_OF_WINGS: Registry[Registry[Any]] = Registry(
-    "registry",
-    read=lambda registry: {registry.group.partition(".")[2]: registry},
-    plural="registries",
-)
 
 
 @dataclass(frozen=True)
@@ -161,7 +136,7 @@ def _answer(
 
 
 def _of_sweep(folder: Path) -> Health:
-    record = load_record(folder)
+    record = sweeps.load_record(folder)
     problems: list[str] = []
 
     def checked(read: Callable[[], T]) -> T | None:
@@ -172,17 +147,17 @@ def _of_sweep(folder: Path) -> Health:
             problems.append(str(error))
             return None
 
-    def events_of_journal() -> list[Event]:
-        events = list(read_events(folder))
-        check_journal(folder, events)
+    def events_of_journal() -> list[sweeps.Event]:
+        events = list(sweeps.read_events(folder))
+        sweeps.check_journal(folder, events)
         return events
 
     def sum_of_ledger() -> float:
-        check_ledger(folder, events or ())
-        return spent_usd(folder)
+        sweeps.check_ledger(folder, events or ())
+        return sweeps.spent_usd(folder)
 
     events = checked(events_of_journal)
-    entries = checked(lambda: read_ledger(folder))
+    entries = checked(lambda: sweeps.read_ledger(folder))
     spent = None if entries is None else checked(sum_of_ledger)
     facts = {
         "run": address_of(folder),
@@ -190,8 +165,8 @@ def _of_sweep(folder: Path) -> Health:
         "num_entries": None if entries is None else len(entries),
         "spent_usd": spent,
     }
-    trials = trials_of(events or ())
-    num_ended = sum(trial.status in ENDED for trial in trials.values())
+    trials = sweeps.trials_of(events or ())
+    num_ended = sum(trial.status in sweeps.ENDED for trial in trials.values())
     run = shlex.quote(address_of(folder))
     answers = checked(lambda: "; ".join(_answer_texts(folder))) or ""
     is_over = any(event["event"] == "completed" for event in events or ())
@@ -213,7 +188,7 @@ def _answer_texts(folder: Path) -> list[str]:
     """Return the answer on each task, with its score."""
     return [
         f"{answer.task} {answer.short_score}, {answer.answer.title}"
-        for _, answer in read_answers(folder)
+        for _, answer in ensembles.read_answers(folder)
     ]
 
 
@@ -278,7 +253,7 @@ def _of_data(folder: Path) -> Health:
 def _readers_of_data() -> dict[str, list[str]]:
     """Return the files below the folder of data that shipped spaces name, each with the spaces that read it."""
     readers: dict[str, list[str]] = {}
-    for path in shipped_spaces():
+    for path in spaces.shipped_spaces():
         for text in leaves(read_yaml(path).values):
             head, _, name = str(text).partition("/")
             if head == _DATA_FOLDER and path.stem not in readers.setdefault(name, []):
@@ -390,8 +365,8 @@ def _of_text(path: str) -> Health:
 
 
 def _of_space(path: str | Path) -> Health:
-    space = read_space(find_space(str(path)))
-    check_task_names(space)
+    space = spaces.read_space(spaces.find_space(str(path)))
+    sweeps.check_task_names(space)
     facts = {"file": str(path), "names": len(space.domains), "trials": space.limits.trials}
     lines = _answer(
         f"{path}: ok, searches {facts['names']} names in {facts['trials']} trials",
@@ -402,64 +377,3 @@ def _of_space(path: str | Path) -> Health:
         ],
     )
     return Health(lines, (), facts)
-
-
-def registries() -> dict[str, Registry[Any]]:
-    """Return the registry of each kind of component, by the kind's name in `components`."""
-    return {
-        "encoders": ENCODERS,
-        "objectives": OBJECTIVES,
-        "codes": CODES,
-        "schemes": SCHEMES,
-        "tasks": TASKS,
-        "protocols": PROTOCOLS,
-        "ensemble_methods": METHODS,
-        "samplers": SAMPLERS,
-        "schedulers": SCHEDULERS,
-        "trackers": TRACKERS,
-        **_OF_WINGS,
-    }
-
-
-def _summary(kind: str, component: Component[Any]) -> str:
-    reads = (
-        f"; reads {component.value.Config.model_construct().reads}." if kind == "objectives" else ""
-    )
-    return f"{component.summary.removesuffix('.')}{reads}" if reads else component.summary
-
-
-def components(kind: str | None = None) -> pd.DataFrame:
-    """Return the encoders, objectives, tasks and other components that are installed.
-
-    Another package adds one by an entry point of the group ``raysent.KIND``.
-
-    Args:
-        kind: Only components of this kind, such as ``encoders``.
-
-    Returns:
-        Columns ``kind``, ``name``, ``package`` and ``summary``. ``attrs["broken"]`` has entry points that cannot be
-        loaded, by kind and name such as ``encoders.mine``, and why.
-
-    Raises:
-        ConfigError: If there is no such kind.
-    """
-    registry_of = registries()
-    if kind is not None and kind not in registry_of:
-        raise ConfigError(f"{kind}: unknown kind of component{did_you_mean(kind, registry_of)}")
-    rows: list[dict[str, str]] = []
-    broken: dict[str, str] = {}
-    for name, registry in registry_of.items():
-        if kind in (None, name):
-            rows += [
-                {
-                    "kind": name,
-                    "name": one.name,
-                    "package": one.package,
-                    "summary": _summary(name, one),
-                }
-                for one in registry.components()
-            ]
-            broken |= {f"{name}.{point}": reason for point, reason in registry.broken.items()}
-    table = pd.DataFrame(rows, columns=["kind", "name", "package", "summary"])
-    table.attrs["broken"] = broken
-    return table

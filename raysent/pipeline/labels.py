@@ -23,8 +23,8 @@ from raysent.evaluation.task import NO_ROWS, ProbeTask, TaskData
 from raysent.evaluation.task_files import LabelTable, read_label_table
 from raysent.evaluation.tasks import resolve_tasks
 from raysent.models.sentence_encoder import SentenceEncoder
-from raysent.pipeline.arguments import check_file
 from raysent.pipeline.evaluation import map_jobs
+from raysent.pipeline.file_names import check_file
 from raysent.pipeline.predictions import PREDICTED
 from raysent.pipeline.table_output import OutputTable, writing
 from raysent.progress import ProgressLines, messages

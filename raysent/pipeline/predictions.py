@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -13,7 +13,6 @@ from urllib.parse import unquote
 
 import numpy as np
 import pyarrow as pa
-import torch
 
 from raysent.data.corpus.sources import Source
 from raysent.data.tables import (
@@ -35,13 +34,11 @@ from raysent.evaluation.refit import row_digests
 from raysent.evaluation.targets import Float64
 from raysent.evaluation.task_files.columns import text_columns
 from raysent.models.sentence_encoder import SentenceEncoder
-from raysent.pipeline.arguments import check_file
+from raysent.pipeline.file_names import check_file
 from raysent.pipeline.table_output import Column, OutputTable, is_typed_output, writing
 from raysent.platforms import expanded
 from raysent.progress import ProgressLines, messages
 from raysent.storage import is_remote
-from raysent.sweeps.machines import gpu_share
-from raysent.training.ray_session import map_on_ray, num_jobs_at_once, ray_session
 
 # Rows that are read, predicted and written at a time.
 BLOCK_ROWS = 4096
@@ -49,8 +46,6 @@ PREDICTED = "predicted"
 _TEXT = "text"
 # Digits of a probability in a file.
 _DIGITS = 6
-# Blocks that a cluster gets for each of its cores, so that none waits for this process.
-_AHEAD = 2
 
 
 @dataclass(frozen=True)
@@ -72,7 +67,7 @@ class Predicted:
     promise: Promise | None = None
 
 
-class _Block(NamedTuple):
+class Block(NamedTuple):
     """Rows of the input: the values of each column [columns][rows], and the texts to predict [text columns][rows]."""
 
     values: Sequence[Column]
@@ -92,7 +87,7 @@ class _Input:
     """
 
     names: list[str]
-    blocks: Iterator[_Block]
+    blocks: Iterator[Block]
     found: tuple[str, ...] = ()
     schema: pa.Schema | None = None
     notes: tuple[str, ...] = ()
@@ -153,7 +148,7 @@ def predict(  # noqa: PLR0913 - the options of the command
                 f"task: must be one of {', '.join(one.task for one in questions)} to be answered in part"
             )
         promise = questions[0].promise(coverage=coverage, precision=precision)
-    answerer = _Answerer(
+    answerer = Answerer(
         questions, shows_probabilities=proba, threshold=promise.level.threshold if promise else 0.0
     )
     name = None if file in (None, "-") else str(file if is_remote(file) else expanded(file))
@@ -234,7 +229,15 @@ def _questions(encoder: SentenceEncoder, task: str | None) -> list[TaskPredictor
 
 
 @dataclass(frozen=True)
-class _Answerer:
+class Answerer:
+    """What answers rows.
+
+    Attributes:
+        questions: The predictors: one, or those of several labels a row.
+        shows_probabilities: Whether the output has a column for each label.
+        threshold: Rows of a lower confidence have no answer.
+    """
+
     questions: list[TaskPredictor]
     shows_probabilities: bool
     threshold: float = 0.0
@@ -300,37 +303,15 @@ class _Answerer:
         return [[None if name is None else values[name] for name in answers], *others]
 
 
-def _predict_block(block: _Block, answerer: _Answerer) -> list[Float64]:
-    torch.set_num_threads(1)
-    return answerer(block.texts)
-
-
 def _predicted(
-    answerer: _Answerer, blocks: Iterator[_Block], address: str | None
-) -> Iterator[tuple[_Block, list[Float64]]]:
+    answerer: Answerer, blocks: Iterator[Block], address: str | None
+) -> Iterator[tuple[Block, list[Float64]]]:
+    """Yield blocks in their order with their log-probabilities by each predictor."""
     if address is None:
-        yield from ((block, answerer(block.texts)) for block in blocks)
-        return
-    waiting: dict[int, _Block] = {}
-    done: dict[int, list[Float64]] = {}
+        return ((block, answerer(block.texts)) for block in blocks)
+    from raysent.pipeline.ray_predictions import predicted_on_ray  # noqa: PLC0415 - Ray comes with it
 
-    def sent() -> Iterator[_Block]:
-        for index, block in enumerate(blocks):
-            waiting[index] = block
-            yield block
-
-    with ray_session(address):
-        share = gpu_share()
-        options: dict[str, Any] = {
-            "gpus_each": share,
-            "max_running": _AHEAD * num_jobs_at_once(share),
-        }
-        results = map_on_ray(_predict_block, sent(), common=answerer, address=address, **options)
-        with closing(results):
-            for index, logs in results:
-                done[index] = logs
-                while waiting and (following := min(waiting)) in done:
-                    yield waiting.pop(following), done.pop(following)
+    return predicted_on_ray(answerer, blocks, address)
 
 
 def _open(name: str | None, given: list[str], *, num_columns: int, has_header: bool) -> _Input:
@@ -349,7 +330,7 @@ def _open(name: str | None, given: list[str], *, num_columns: int, has_header: b
         if name is None
         else chain.from_iterable(open_texts(Source(name)).blocks)
     )
-    return _Input([_TEXT], (_Block([block], [block]) for block in batched(lines, BLOCK_ROWS)))
+    return _Input([_TEXT], (Block([block], [block]) for block in batched(lines, BLOCK_ROWS)))
 
 
 def _open_table(name: str, given: list[str], *, num_columns: int, has_header: bool) -> _Input:
@@ -366,7 +347,7 @@ def _open_table(name: str, given: list[str], *, num_columns: int, has_header: bo
         _first_rows(table, first).column(column, key="column")
     positions = [names.index(column) for column in texts]
 
-    def read() -> Iterator[_Block]:
+    def read() -> Iterator[Block]:
         num_rows = 0
         for block in chain([first], blocks):
             columns = [_python_values(block[position], name) for position in positions]
@@ -375,7 +356,7 @@ def _open_table(name: str, given: list[str], *, num_columns: int, has_header: bo
                     values, source=name, column=f"column '{column}'", first_row=num_rows + 1
                 )
             if len(block[0]):
-                yield _Block(block, columns)
+                yield Block(block, columns)
             num_rows += len(block[0])
 
     found = () if given else texts

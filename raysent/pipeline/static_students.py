@@ -14,18 +14,18 @@ from typing import Any
 from raysent.errors import ConfigError
 from raysent.models import SentenceModel
 from raysent.models import load as load_model
-from raysent.models.known import EncoderFiles, find_encoder
+from raysent.models.known import STATIC_SCHEME, EncoderFiles, find_encoder
 from raysent.models.schemes import split_path, with_scheme
 from raysent.models.schemes.static import model_of_table
 from raysent.models.sentence_encoder import check_size
 from raysent.models.standard import is_standard
-from raysent.models.static import DIM, PREFIX, distill_table, is_static_folder, table_folder
+from raysent.models.static import DIM, distill_table, is_static_folder, table_folder
 from raysent.pipeline.derived import check_free, saved
 from raysent.registry import load_point
 
 INTO_STATIC = "static"
 # Schemes of encoders as their folders have them.
-_WHOLE = ("st:", "hf:", PREFIX)
+_WHOLE = ("st:", "hf:", STATIC_SCHEME)
 
 
 def check_options(options: Mapping[str, Any]) -> None:

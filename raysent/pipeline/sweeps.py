@@ -12,7 +12,7 @@ from typing import Any, Unpack
 from raysent.ensembles import DEFAULT_SIZES, parse_sizes
 from raysent.errors import ConfigError
 from raysent.evaluation.task import Task
-from raysent.kernels.devices import chosen_device, on_device
+from raysent.kernels.device_choice import chosen_device, on_device
 from raysent.live import (
     is_submitted,
     known_lines,

@@ -15,7 +15,7 @@ from raysent.models.schemes import encoder_name
 from raysent.models.sentence_encoder import check_size, encode_blocks
 from raysent.models.vector_codes import check_vector_file, write_vectors
 from raysent.parallel import num_processes_for
-from raysent.pipeline.arguments import check_file
+from raysent.pipeline.file_names import check_file
 from raysent.progress import ProgressLines, messages
 
 # With fewer blocks per process, another process would be ready too late to help.

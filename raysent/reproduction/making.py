@@ -25,7 +25,7 @@ from raysent.evaluation.task import Scoring, SimilarityData
 from raysent.evaluation.tasks import find_task
 from raysent.models import SentenceModel, average_of_words, bag_of_words, compose, expand
 from raysent.models.config import ModelConfig
-from raysent.models.files import TENSORS_FILE, read_record
+from raysent.models.files import read_record
 from raysent.models.postprocessing import Postprocessing
 from raysent.models.sentence_encoder import Float32, SentenceEncoder, normalize_rows
 from raysent.reading import parse_json
@@ -39,7 +39,7 @@ from raysent.storage import (
     write_json,
     write_text,
 )
-from raysent.storage.layout import VOCABULARY_FILE
+from raysent.storage.layout import TENSORS_FILE, VOCABULARY_FILE
 from raysent.training.data import open_training_data
 from raysent.training.loop import fit
 from raysent.training.outcome import load_reports

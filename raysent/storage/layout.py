@@ -22,6 +22,7 @@ RUN_FILE = "run.json"
 REPORTS_FILE = "reports.jsonl"
 OUTCOME_FILE = "outcome.json"
 MODEL_FILE = "model.json"
+TENSORS_FILE = "model.safetensors"
 # The report whose model a run has saved before its end.
 MODEL_REPORT_FILE = "model_report.json"
 VOCABULARY_FILE = "vocabulary.txt"

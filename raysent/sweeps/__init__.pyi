@@ -35,3 +35,4 @@ from .trial import ENDED as ENDED
 from .trial import Trial as Trial
 from .trial import TrialReport as TrialReport
 from .trial import derived_seed as derived_seed
+from .trial import trials_of as trials_of

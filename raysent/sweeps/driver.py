@@ -20,7 +20,7 @@ from raysent.data.corpus import shared_cache
 from raysent.errors import ArtifactError, ConfigError, DataError, RaysentError
 from raysent.evaluation.task import VALIDATED
 from raysent.evaluation.tasks import find_task
-from raysent.kernels.devices import chosen_device
+from raysent.kernels.device_choice import chosen_device
 from raysent.parallel import Progress
 from raysent.screen import LOG_FILE
 from raysent.storage import (

@@ -24,7 +24,8 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from raysent.cost import Prices
 from raysent.errors import ConfigError, RaysentError
-from raysent.kernels.devices import default_device, usable_gpus
+from raysent.kernels.device_choice import usable_gpus
+from raysent.kernels.devices import default_device
 from raysent.platforms import num_cores
 from raysent.progress import messages
 from raysent.reading import parse_json

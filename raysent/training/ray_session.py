@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import psutil
 
 from raysent.errors import ConfigError, RaysentError, TrainingError, WorkerError
-from raysent.kernels.devices import usable_gpus, use_device
+from raysent.kernels.device_choice import usable_gpus, use_device
 from raysent.platforms import ENDS_WITH_ITS_PARENT, imports_from_working_folder, num_cores
 from raysent.preemption import REFUSED_TOKEN, capture_stderr
 from raysent.progress import VERBOSE_VARIABLE, messages, printable_message

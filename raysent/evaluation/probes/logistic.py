@@ -690,3 +690,10 @@ def _concatenate(parts: Sequence[_Solution]) -> _Solution:
         torch.cat([part.objective for part in parts]),
         torch.cat([part.num_steps for part in parts]),
     )
+
+
+def log_probabilities(margins: Tensor) -> Tensor:
+    """Return log-probabilities [rows, classes] of margins [rows, outputs]; one output stands for two classes."""
+    if margins.shape[1] == 1:
+        margins = torch.cat([torch.zeros_like(margins), margins], dim=1)
+    return torch.log_softmax(margins, dim=1)

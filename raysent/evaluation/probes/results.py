@@ -10,8 +10,6 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
-import torch
-from torch import Tensor
 
 from raysent.evaluation.task import TaskData
 
@@ -67,8 +65,16 @@ class Probe:
 
     @staticmethod
     def log_probabilities_of_margins(margins: np.ndarray) -> np.ndarray:
-        """Return log-probabilities, float32 [rows, classes], of margins [rows, outputs]."""
-        return log_probabilities(torch.from_numpy(np.asarray(margins, dtype=np.float32))).numpy()
+        """Return log-probabilities, float32 [rows, classes], of margins [rows, outputs].
+
+        One output stands for two classes. `probes.logistic.log_probabilities` does the same on tensors.
+        """
+        margins = np.asarray(margins, dtype=np.float32)
+        if margins.shape[1] == 1:
+            margins = np.hstack([np.zeros_like(margins), margins])
+        margins = margins - margins.max(axis=1, keepdims=True)
+        logs: np.ndarray = margins - np.log(np.exp(margins).sum(axis=1, keepdims=True))
+        return logs
 
 
 @dataclass(frozen=True)
@@ -93,13 +99,6 @@ class ProbeResult:
     num_unfinished: int = 0
     measures: Mapping[str, float] = field(default_factory=dict)
     limited: str = ""
-
-
-def log_probabilities(margins: Tensor) -> Tensor:
-    """Return log-probabilities [rows, classes] of margins [rows, outputs]; one output stands for two classes."""
-    if margins.shape[1] == 1:
-        margins = torch.cat([torch.zeros_like(margins), margins], dim=1)
-    return torch.log_softmax(margins, dim=1)
 
 
 def accuracy(log_probabilities: np.ndarray, labels: np.ndarray) -> float:

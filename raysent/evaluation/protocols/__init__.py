@@ -17,7 +17,10 @@ from raysent.evaluation.probes.results import ProbeResult, balance_measures
 from raysent.evaluation.task import TaskData
 from raysent.registry import Registry, by_table
 
-__all__ = ["PROTOCOLS", "EvaluationProtocol", "fit_probe", "protocol_name"]
+__all__ = ["DIVIDED", "PROTOCOLS", "EvaluationProtocol", "fit_probe", "protocol_name"]
+
+# The configuration of `fast` that divides a task without given splits into train and test first.
+DIVIDED = "fast/divided"
 
 _CHUNK = 4096
 # Of published protocols; each fold needs a row of some class.

@@ -36,15 +36,21 @@ import torch
 from torch import Tensor
 
 from raysent.evaluation.division import VERSION as DIVISION_VERSION
-from raysent.evaluation.probes.logistic import PATH_TOLERANCE, TOLERANCE, Fits, class_targets
+from raysent.evaluation.probes.logistic import (
+    PATH_TOLERANCE,
+    TOLERANCE,
+    Fits,
+    class_targets,
+    log_probabilities,
+)
 from raysent.evaluation.probes.relatedness import level_targets, scored_result
 from raysent.evaluation.probes.results import (
     FoldResult,
     Probe,
     ProbeResult,
     class_measures,
-    log_probabilities,
 )
+from raysent.evaluation.protocols import DIVIDED
 from raysent.evaluation.targets import Targets, best_of
 from raysent.evaluation.task import TaskData
 from raysent.evaluation.units import folds_of_units
@@ -54,7 +60,6 @@ FOLD_SEED = 1111
 STRENGTHS = tuple(2.0**exponent for exponent in range(-4, 9, 2))
 # The fold of rows that train nothing.
 _NOT_TRAINED = -1
-DIVIDED = "fast/divided"
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,8 @@
 """Schemes: what a model's name such as `hash:50` means. One file per scheme; the folder is the registry.
 
 A file of this folder, or the value of an entry point of the group `raysent.schemes`, is a `Scheme`. Its prefix is the
-part of `FORM` before the colon. Every command that takes a model takes such a name in place of a folder: `load` returns
-the model of either.
+part of `FORM` before the colon; a file has the name of its prefix. Every command that takes a model takes such a name
+in place of a folder: `load` returns the model of either.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from typing import Any, Protocol
 from raysent.errors import ArtifactError, ConfigError
 from raysent.models.known import find_known, is_encoder_folder, is_encoder_name
 from raysent.models.sentence_encoder import SentenceEncoder
-from raysent.models.static import is_static_folder
 from raysent.registry import Registry, load_point
 from raysent.storage import address_of, open_folder
 from raysent.storage.layout import (
@@ -75,7 +74,10 @@ def _by_prefix(module: Any) -> Mapping[str, Scheme]:
     return {prefix: module}
 
 
-SCHEMES: Registry[Scheme] = Registry("scheme", package=__name__, folders=__path__, read=_by_prefix)
+# By file: a name such as `tfidf` must not wait for the libraries that other schemes need.
+SCHEMES: Registry[Scheme] = Registry(
+    "scheme", package=__name__, folders=__path__, read=_by_prefix, is_by_file=True
+)
 
 
 def find_scheme(name: str) -> tuple[Scheme, str] | None:
@@ -127,6 +129,8 @@ def with_scheme(name: str) -> str:
         )
         if is_own or not is_encoder_folder(folder):
             return name
+        from raysent.models.static import is_static_folder  # noqa: PLC0415 - torch comes with it
+
         return f"static:{name}" if is_static_folder(folder) else f"st:{name}"
     known = find_known(name)
     if known is not None and known.is_static:

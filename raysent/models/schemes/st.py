@@ -28,7 +28,7 @@ from raysent.models.backbone import (
     read_backbone,
     transformer_folder,
 )
-from raysent.models.files import TENSORS_FILE, parse_record
+from raysent.models.files import parse_record
 from raysent.models.frozen import read_frozen
 from raysent.models.known import EncoderFiles
 from raysent.models.model import SentenceModel
@@ -43,7 +43,7 @@ from raysent.models.pretrained import (
 )
 from raysent.models.sentence_encoder import Float32, JoinedEncoders, SentenceEncoder
 from raysent.storage import load_tensors, read_json
-from raysent.storage.layout import EXPORT_FILE, VOCABULARY_FILE
+from raysent.storage.layout import EXPORT_FILE, TENSORS_FILE, VOCABULARY_FILE
 
 FORM = "st:PATH"
 KIND = "raysent export"

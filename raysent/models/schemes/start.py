@@ -11,7 +11,7 @@ from torch import Tensor
 
 from raysent.errors import ArtifactError, ConfigError
 from raysent.models.embeddings import WordTable
-from raysent.models.files import TENSORS_FILE, encoder_tensors, read_record
+from raysent.models.files import encoder_tensors, read_record
 from raysent.models.model import SentenceModel
 from raysent.storage import (
     address_of,
@@ -21,7 +21,13 @@ from raysent.storage import (
     open_folder,
     read_json,
 )
-from raysent.storage.layout import MODEL_FILE, RUN_FILE, START_FILE, VOCABULARY_FILE
+from raysent.storage.layout import (
+    MODEL_FILE,
+    RUN_FILE,
+    START_FILE,
+    TENSORS_FILE,
+    VOCABULARY_FILE,
+)
 
 FORM = "start:PATH"
 

@@ -15,11 +15,11 @@ import torch
 from raysent.config import Document, validate
 from raysent.models.config import ModelConfig
 from raysent.models.embeddings import EmptyTables
+from raysent.models.known import STATIC_SCHEME
 from raysent.models.model import SentenceModel
 from raysent.models.origin import Origin
 from raysent.models.pretrained import PretrainedFolders, model_files
 from raysent.models.static import (
-    PREFIX,
     earlier_folder,
     is_static_folder,
     read_table,
@@ -27,7 +27,7 @@ from raysent.models.static import (
     table_key,
 )
 
-FORM = f"{PREFIX}PATH"
+FORM = f"{STATIC_SCHEME}PATH"
 
 _FOLDERS = PretrainedFolders("static")
 
@@ -35,7 +35,7 @@ _FOLDERS = PretrainedFolders("static")
 def label(rest: str) -> str:
     """Return the encoder's short name, with the scheme before it; of a folder of model2vec its own."""
     short = _FOLDERS.label(rest)
-    return short if is_static_folder(_FOLDERS.folder(rest)) else f"{PREFIX}{short}"
+    return short if is_static_folder(_FOLDERS.folder(rest)) else f"{STATIC_SCHEME}{short}"
 
 
 def key(rest: str) -> str:
@@ -61,7 +61,7 @@ def load(rest: str) -> SentenceModel:
         ConfigError: If an encoder is to be distilled, and the libraries are not installed.
     """
     files = _FOLDERS.files(rest)
-    return model_of_table(table_folder(files), name=f"{PREFIX}{rest}", encoder=files.name)
+    return model_of_table(table_folder(files), name=f"{STATIC_SCHEME}{rest}", encoder=files.name)
 
 
 def load_earlier(rest: str, key: str) -> SentenceModel | None:
@@ -69,7 +69,7 @@ def load_earlier(rest: str, key: str) -> SentenceModel | None:
     folder = earlier_folder(key)
     if folder is None:
         return None
-    return model_of_table(folder, name=f"{PREFIX}{rest}", encoder=_FOLDERS.files(rest).name)
+    return model_of_table(folder, name=f"{STATIC_SCHEME}{rest}", encoder=_FOLDERS.files(rest).name)
 
 
 def model_of_table(folder: Path, *, name: str, encoder: str) -> SentenceModel:

@@ -5,11 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from raysent.models.derived import bag_of_words
-from raysent.models.files import TENSORS_FILE
 from raysent.models.model import SentenceModel
 from raysent.models.schemes import start
 from raysent.storage import content_key, file_sha256
-from raysent.storage.layout import MODEL_FILE, VOCABULARY_FILE
+from raysent.storage.layout import MODEL_FILE, TENSORS_FILE, VOCABULARY_FILE
 
 FORM = "words:PATH"
 
