@@ -8,11 +8,13 @@ import warnings
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
 from tiny_run import tiny_run
 
 from raysent.cli.evaluate import _warn_below_start
 from raysent.data.languages import unspaced_language
+from raysent.data.unicode_form import in_form
 from raysent.ensembles import combine, load_ensemble
 from raysent.errors import ConfigError
 from raysent.evaluation.baselines import baselines_of
@@ -29,7 +31,7 @@ from raysent.evaluation.records import Score
 from raysent.evaluation.targets import MIN_SCORED_ROWS, Targets, best_of
 from raysent.evaluation.task_files import OwnTask
 from raysent.models import load
-from raysent.models.schemes.tfidf import LexicalModel
+from raysent.models.schemes.tfidf import LexicalModel, SavedVectorizer
 from raysent.progress import VERBOSE_VARIABLE
 from raysent.training.loop import fit as fit_model
 
@@ -268,6 +270,37 @@ def test_pairs_converge_without_a_word() -> None:
             fitted = fit_classifier(features, labels, strength=strength)
         best = LogisticRegression(C=strength, tol=1e-8, max_iter=5000).fit(features, labels)
         assert loss(fitted, strength) < 1.05 * loss(best, strength)
+
+
+_OPTIONS = {
+    "words": {"analyzer": "word", "ngram_range": (1, 2), "token_pattern": r"\S+"},
+    "chars": {"analyzer": "char_wb", "ngram_range": (1, 4)},
+    "unspaced chars": {"analyzer": "char_wb", "ngram_range": (1, 3), "min_df": 2},
+}
+
+
+@pytest.mark.parametrize("name", _OPTIONS)
+def test_words_and_their_weights_are_those_of_scikit_learn(name: str) -> None:
+    """By its own ways of reading a text; and what a record keeps of it weighs as it does, without it."""
+    generator = np.random.default_rng(0)
+    signs = [*"abc dé\u00a0\u2003\t\n今日x1!\x1c\x85 "]
+    texts = ["".join(generator.choice(signs, length)) for length in generator.integers(0, 40, 200)]
+    model = LexicalModel(name.split()[-1], is_unspaced=name.startswith("unspaced"))
+    library = TfidfVectorizer(
+        preprocessor=lambda text: in_form(text, model.unicode_form).lower(),
+        sublinear_tf=True,
+        **_OPTIONS[name],
+    ).fit(texts[:150])
+    ours = model.vectorizer().fit(texts[:150])
+    assert ours.vocabulary_ == library.vocabulary_
+    np.testing.assert_array_equal(ours.idf_, library.idf_)
+    words = sorted(library.vocabulary_, key=library.vocabulary_.get)
+    saved = SavedVectorizer(model, words, library.idf_)
+    expected, found = library.transform(texts), saved.transform(texts)
+    np.testing.assert_array_equal(found.indptr, expected.indptr)
+    np.testing.assert_array_equal(found.indices, expected.indices)
+    np.testing.assert_allclose(found.data, expected.data, rtol=1e-14)
+    assert saved.transform([]).shape == (0, len(words))
 
 
 def test_words_that_no_row_had_count_for_the_length_of_a_new_row():

@@ -357,9 +357,7 @@ class _Lexical:
     def __init__(self, model: LexicalModel, data: TaskData, test: np.ndarray) -> None:
         from sklearn.feature_extraction.text import CountVectorizer  # noqa: PLC0415 - it takes seconds to import, and most commands do without
 
-        options = model.of(data.sentences[0]).vectorizer().get_params()
-        names = ("analyzer", "ngram_range", "token_pattern", "preprocessor")
-        vectorizer = CountVectorizer(**{name: options[name] for name in names})
+        vectorizer = CountVectorizer(analyzer=model.of(data.sentences[0]).words_of)
         vectorizer.fit([sentence for column in data.sentences for sentence in column])
         self.counts = [vectorizer.transform(column).astype(np.float32) for column in data.sentences]
         for counts in self.counts:

@@ -12,17 +12,13 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy import sparse
 
 from raysent.evaluation.probes.features import COSINE_SCALE
 from raysent.evaluation.probes.results import Probe
-from raysent.models.schemes.tfidf import LexicalModel
-
-if TYPE_CHECKING:
-    from sklearn.feature_extraction.text import TfidfVectorizer
+from raysent.models.schemes.tfidf import LexicalModel, Vectorizer
 
 Arrays = dict[str, np.ndarray]
 
@@ -37,7 +33,7 @@ def predict_lexical(
 
 
 def lexical_features(
-    vectorizer: TfidfVectorizer, columns: Sequence[list[str]], *, kind: str, is_new: np.ndarray
+    vectorizer: Vectorizer, columns: Sequence[list[str]], *, kind: str, is_new: np.ndarray
 ) -> sparse.csr_matrix:
     """Return the features of rows, sparse float32 [rows, features].
 
@@ -67,7 +63,7 @@ def lexical_features(
 class _UnknownWords:
     """What the words that are in no row of a vocabulary do to a new row: as words of a single row do to that row."""
 
-    def __init__(self, vectorizer: TfidfVectorizer) -> None:
+    def __init__(self, vectorizer: Vectorizer) -> None:
         self._analyze = vectorizer.build_analyzer()
         idf = vectorizer.idf_
         self._idf = {word: idf[column] for word, column in vectorizer.vocabulary_.items()}

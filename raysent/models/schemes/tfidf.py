@@ -6,11 +6,13 @@ member of an ensemble, and compares pairs of texts; it cannot encode.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from functools import partial
-from typing import TYPE_CHECKING
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
+import numpy.typing as npt
 
 from raysent.data.languages import unspaced_language
 from raysent.data.unicode_form import OF_EARLIER, OF_NEW, UnicodeForm, in_form
@@ -19,18 +21,17 @@ from raysent.models.sentence_encoder import WithoutVectors
 from raysent.storage import content_key
 
 if TYPE_CHECKING:
+    from scipy import sparse
     from sklearn.feature_extraction.text import TfidfVectorizer
 
 FORM = "tfidf[:chars]"
 
-# Words and pairs of words; or parts of words, of one to four characters.
-_ANALYZERS = {
-    "words": {"analyzer": "word", "ngram_range": (1, 2), "token_pattern": r"\S+"},
-    "chars": {"analyzer": "char_wb", "ngram_range": (1, 4)},
-}
-# Of text that writes no blanks between words, whose words are shorter: parts of a single row, of which a clause has
-# hundreds, teach nothing of others and took most of the time.
-_UNSPACED = {"ngram_range": (1, 3), "min_df": 2}
+# Words and pairs of words; or parts of words.
+_ANALYZERS = ("words", "chars")
+# Characters of a part at most. Of text that writes no blanks between words, whose words are shorter, parts have to be
+# in two texts: those of a single row, of which a clause has hundreds, teach nothing of others and take most time.
+_LONGEST_PART, _LONGEST_UNSPACED_PART = 4, 3
+_UNSPACED_MIN_DF = 2
 # Changes whenever predictions may change.
 _VERSION = 6
 
@@ -61,9 +62,71 @@ def _analyzer(rest: str) -> str:
     return name
 
 
-def _read(text: str, *, unicode_form: UnicodeForm) -> str:
-    """Return a text as words and characters are counted in it."""
-    return in_form(text, unicode_form).lower()
+class Vectorizer(Protocol):
+    """What weighs the words of texts, fitted: scikit-learn's `TfidfVectorizer`, or `SavedVectorizer`.
+
+    Attributes:
+        vocabulary_: Word -> its column.
+        idf_: The weights of words, float64 [words].
+        min_df: In how many texts a word has to be.
+    """
+
+    vocabulary_: Mapping[str, int]
+    idf_: npt.NDArray[np.float64]
+    min_df: int
+
+    def build_analyzer(self) -> Callable[[str], list[str]]:
+        """Return what reads the words of a text, each as often as it occurs."""
+
+    def transform(self, raw_documents: Sequence[str]) -> sparse.csr_matrix:
+        """Return vectors of unit length, sparse float64 [texts, words]; of a text without a known word zero."""
+
+
+class SavedVectorizer:
+    """The words of a record with their weights: the vectors are those of the `TfidfVectorizer` that was fitted.
+
+    It does without scikit-learn, whose import takes longer than to predict thousands of rows.
+
+    Attributes:
+        vocabulary_: As of `Vectorizer`, like the others.
+        idf_: The weights.
+        min_df: The least texts with a word.
+    """
+
+    def __init__(
+        self, model: LexicalModel, words: Sequence[str], idf: npt.NDArray[np.float64]
+    ) -> None:
+        """Take what reads texts, the words in the order of their columns, and their weights [words]."""
+        self._model = model
+        self.vocabulary_ = {word: column for column, word in enumerate(words)}
+        self.idf_ = idf
+        self.min_df = model.min_df
+
+    def build_analyzer(self) -> Callable[[str], list[str]]:
+        """Return what reads the words of a text."""
+        return self._model.words_of
+
+    def transform(self, raw_documents: Sequence[str]) -> sparse.csr_matrix:
+        """Return vectors of unit length, sparse float64 [texts, words]; of a text without a known word zero."""
+        from scipy import sparse  # noqa: PLC0415 - a tenth of a second for every process that loads a model
+
+        columns: list[int] = []
+        counts: list[int] = []
+        ends = [0]
+        for text in raw_documents:
+            for word, count in Counter(self._model.words_of(text)).items():
+                column = self.vocabulary_.get(word)
+                if column is not None:
+                    columns.append(column)
+                    counts.append(count)
+            ends.append(len(columns))
+        weights = (np.log(counts) + 1) * self.idf_[columns] if columns else np.empty(0)
+        shape = (len(raw_documents), len(self.idf_))
+        vectors = sparse.csr_matrix((weights, columns, ends), shape=shape)
+        vectors.sort_indices()
+        lengths = np.sqrt(np.asarray(vectors.multiply(vectors).sum(axis=1)).ravel())
+        vectors.data /= np.repeat(lengths, np.diff(vectors.indptr))
+        return vectors
 
 
 class LexicalModel(WithoutVectors):
@@ -88,15 +151,24 @@ class LexicalModel(WithoutVectors):
         is_unspaced = self.analyzer == "chars" and unspaced_language(texts) is not None
         return LexicalModel(self.analyzer, is_unspaced=is_unspaced, unicode_form=self.unicode_form)
 
-    def vectorizer(self, vocabulary: dict[str, int] | None = None) -> TfidfVectorizer:
+    def vectorizer(self) -> TfidfVectorizer:
         """Return a vectorizer of these words or characters, not fitted."""
         from sklearn.feature_extraction.text import TfidfVectorizer  # noqa: PLC0415 - it takes seconds to import, and most commands do without
 
-        options = {**_ANALYZERS[self.analyzer], **(_UNSPACED if self.is_unspaced else {})}
-        read = partial(_read, unicode_form=self.unicode_form)
-        return TfidfVectorizer(
-            preprocessor=read, sublinear_tf=True, vocabulary=vocabulary, **options
-        )
+        return TfidfVectorizer(analyzer=self.words_of, sublinear_tf=True, min_df=self.min_df)
+
+    @property
+    def min_df(self) -> int:
+        """In how many texts a word has to be."""
+        return _UNSPACED_MIN_DF if self.is_unspaced else 1
+
+    def words_of(self, text: str) -> list[str]:
+        """Return the words and pairs of words of a text, or the parts of its words, each as often as it occurs."""
+        words = in_form(text, self.unicode_form).lower().split()
+        if self.analyzer == "words":
+            return words + [f"{first} {second}" for first, second in pairwise(words)]
+        longest = _LONGEST_UNSPACED_PART if self.is_unspaced else _LONGEST_PART
+        return [part for word in words for part in _parts(f" {word} ", longest)]
 
     @property
     def cannot_encode(self) -> str:
@@ -106,7 +178,7 @@ class LexicalModel(WithoutVectors):
             "a member of an ensemble, which predicts"
         )
 
-    def restored(self, arrays: Mapping[str, np.ndarray]) -> TfidfVectorizer:
+    def restored(self, arrays: Mapping[str, np.ndarray]) -> SavedVectorizer:
         """Return a fitted vectorizer from its `words`, UTF-8 bytes with one a line, and their weights `idf` [words].
 
         An array `is_unspaced` says that its texts write no blanks, and an array `reads_nfc` that they were composed.
@@ -117,6 +189,14 @@ class LexicalModel(WithoutVectors):
             unicode_form="NFC" if "reads_nfc" in arrays else OF_EARLIER,
         )
         words = bytes(arrays["words"].tobytes()).decode().split("\n")
-        vectorizer = model.vectorizer({word: place for place, word in enumerate(words)})
-        vectorizer.idf_ = arrays["idf"].astype(np.float64)
-        return vectorizer
+        return SavedVectorizer(model, words, arrays["idf"].astype(np.float64))
+
+
+def _parts(word: str, longest: int) -> Iterator[str]:
+    """Yield the parts of a word of one character up to so many; a shorter word itself is the last of them."""
+    for size in range(1, longest + 1):
+        if size >= len(word):
+            yield word
+            return
+        for start in range(len(word) - size + 1):
+            yield word[start : start + size]
