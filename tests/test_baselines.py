@@ -285,7 +285,7 @@ def test_words_and_their_weights_are_those_of_scikit_learn(name: str) -> None:
     generator = np.random.default_rng(0)
     signs = [*"abc dé\u00a0\u2003\t\n今日x1!\x1c\x85 "]
     texts = ["".join(generator.choice(signs, length)) for length in generator.integers(0, 40, 200)]
-    model = LexicalModel(name.split()[-1], is_unspaced=name.startswith("unspaced"))
+    model = LexicalModel(name.rpartition(" ")[2], is_unspaced=name.startswith("unspaced"))
     library = TfidfVectorizer(
         preprocessor=lambda text: in_form(text, model.unicode_form).lower(),
         sublinear_tf=True,
