@@ -18,8 +18,9 @@ from tiny_run import KilledError, check_weights, tiny_run
 
 from raysent.errors import ArtifactError, TrainingError
 from raysent.models import SentenceModel, load
+from raysent.training import loop
 from raysent.training.data import open_training_data
-from raysent.training.loop import fit
+from raysent.training.loop import fit, seconds_of_steps
 from raysent.training.optimization import (
     DenseAdam,
     Optimizer,
@@ -575,3 +576,16 @@ def test_key_of_a_run_does_not_depend_on_settings_that_it_does_not_use(tmp_path)
     plain = tiny_run(tmp_path)
     assert tiny_run(tmp_path, training__optimizer="adam").key == plain.key
     assert tiny_run(tmp_path, training__optimizer="sgd").key != plain.key
+
+
+def test_steps_are_timed_without_counting_word_vectors(tmp_path, monkeypatch):
+    """A plan does not wait for them; a training counts them, as before."""
+    for name in ("_TIMED_S", "_TIMED_MOST_S"):
+        monkeypatch.setattr(loop, name, 0.01)
+    run = tiny_run(tmp_path, encoder__embedding={"dim": 6, "vectors": "ppmi"})
+    data = open_training_data(run)
+    step_s, _ = seconds_of_steps(run, data)
+    assert step_s > 0
+    assert not list(data.corpus.folder.glob("ppmi-*"))
+    fit(run, tmp_path / "run")
+    assert list(data.corpus.folder.glob("ppmi-*.npz"))

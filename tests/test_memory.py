@@ -165,7 +165,11 @@ def test_freed_memory_goes_back_to_the_system():
 def test_training_releases_its_memory(tmp_path, monkeypatch):
     """After a run that ends, and after one that fails; its model is gone by then."""
     models, released = [], []
-    monkeypatch.setattr(loop, "build_model", lambda *run: _kept_weakly(build_model(*run), models))
+    monkeypatch.setattr(
+        loop,
+        "build_model",
+        lambda *run, **options: _kept_weakly(build_model(*run, **options), models),
+    )
     monkeypatch.setattr(loop, "trim_heap", lambda: released.append(models[-1]() is None))
     run = tiny_run(tmp_path, training__max_steps=1, training__num_reports=1)
     loop.fit(run, tmp_path / "ends")

@@ -164,11 +164,16 @@ def _fit(
 
 
 def seconds_of_steps(config: RunConfig, training_data: TrainingData) -> tuple[float, float]:
-    """Return the seconds of one step and of one validation on this machine, from some that are thrown away."""
+    """Return the seconds of one step and of one validation on this machine, from some that are thrown away.
+
+    Word vectors that a run counts from its text are drawn at random here: a step takes as long with them.
+    """
     limit_primitive_cache()
     set_matmul_precision()
     device = default_device()
-    training = _Training(config, training_data, device=device, workers=Workers())
+    training = _Training(
+        config, training_data, device=device, workers=Workers(), is_only_timed=True
+    )
     try:
         with measured_use(config, device), deterministic(device):
             return training.timed()
@@ -187,6 +192,7 @@ class _Training:
         *,
         device: torch.device,
         workers: Workers,
+        is_only_timed: bool = False,
     ) -> None:
         self._config = config
         self._device = device
@@ -195,7 +201,10 @@ class _Training:
         self._stream = open_stream(config, training_data, workers)
         self._num_steps = count_steps(config.training, steps_per_epoch=self._stream.num_batches)
         self._validator = open_validator(config, training_data)
-        self._model = build_model(config, training_data).to(device)
+        # What encodes the text once for its code keeps these vectors, and the trials read them again.
+        counts_vectors = config.objective.trains_code or not is_only_timed
+        model = build_model(config, training_data, counts_vectors=counts_vectors)
+        self._model = model.to(device)
         known = open_source_vectors(
             config, self._model, self._stream, self._validator.held_out, num_steps=self._num_steps
         )

@@ -70,14 +70,24 @@ def report_index(step: int, *, num_steps: int, num_reports: int) -> int:
     return step * num_reports // num_steps
 
 
-def build_model(config: RunConfig, training_data: TrainingData) -> SentenceModel:
-    """Return the run's model before its first step, a function of the configuration and the text only."""
+def build_model(
+    config: RunConfig, training_data: TrainingData, *, counts_vectors: bool = True
+) -> SentenceModel:
+    """Return the run's model before its first step, a function of the configuration and the text only.
+
+    Args:
+        config: The run.
+        training_data: Its text, prepared.
+        counts_vectors: Whether word vectors of `vectors: ppmi` are counted from the text, which takes longer than many
+            steps; otherwise they are drawn at random, for a model whose steps are only timed.
+    """
     corpus = training_data.corpus
+    vectors_of = _counted_vectors if counts_vectors else _drawn_vectors
     model = SentenceModel.build(
         config.model,
         training_data.vocabulary,
         seed=config.seed,
-        word_vectors=None if corpus is None else partial(_counted_vectors, corpus),
+        word_vectors=None if corpus is None else partial(vectors_of, corpus),
         max_length=min(
             tower.encoded_length(training_data.max_length) for tower in config.model.towers
         ),
@@ -128,6 +138,11 @@ def keep_counted_vectors(config: RunConfig, training_data: TrainingData, folder:
 
 def _counted_vectors(corpus: Corpus, dim: int) -> npt.NDArray[np.float32]:
     return corpus_word_vectors(corpus, dim=dim, seed=_VECTORS_SEED)
+
+
+def _drawn_vectors(corpus: Corpus, dim: int) -> npt.NDArray[np.float32]:
+    generator = np.random.default_rng(_VECTORS_SEED)
+    return generator.standard_normal((len(corpus.vocabulary), dim), dtype=np.float32)
 
 
 def open_stream(config: RunConfig, training_data: TrainingData, workers: Workers) -> AnyStream:
