@@ -37,7 +37,7 @@ from raysent.storage.layout import (
     RUN_FILE,
     SWEEP_FILE,
 )
-from raysent.sweeps import space as spaces
+from raysent.sweeps import space as space_files
 
 # Classes that are shown with their rows.
 _SHOWN_CLASSES = 12
@@ -253,7 +253,7 @@ def _of_data(folder: Path) -> Health:
 def _readers_of_data() -> dict[str, list[str]]:
     """Return the files below the folder of data that shipped spaces name, each with the spaces that read it."""
     readers: dict[str, list[str]] = {}
-    for path in spaces.shipped_spaces():
+    for path in space_files.shipped_spaces():
         for text in leaves(read_yaml(path).values):
             head, _, name = str(text).partition("/")
             if head == _DATA_FOLDER and path.stem not in readers.setdefault(name, []):
@@ -365,7 +365,7 @@ def _of_text(path: str) -> Health:
 
 
 def _of_space(path: str | Path) -> Health:
-    space = spaces.read_space(spaces.find_space(str(path)))
+    space = space_files.read_space(space_files.find_space(str(path)))
     sweeps.check_task_names(space)
     facts = {"file": str(path), "names": len(space.domains), "trials": space.limits.trials}
     lines = _answer(
