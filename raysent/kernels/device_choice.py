@@ -1,4 +1,4 @@
-"""Which device is chosen to compute on; it is asked and told without PyTorch, which takes seconds to import."""
+"""Which device is chosen to compute on: this module imports no PyTorch, which takes seconds."""
 
 from __future__ import annotations
 
