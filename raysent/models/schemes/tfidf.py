@@ -98,7 +98,7 @@ class SavedVectorizer:
     ) -> None:
         """Take what reads texts, the words in the order of their columns, and their weights [words]."""
         self._model = model
-        self.vocabulary_ = {word: column for column, word in enumerate(words)}
+        self.vocabulary_: Mapping[str, int] = {word: column for column, word in enumerate(words)}
         self.idf_ = idf
         self.min_df = model.min_df
 
