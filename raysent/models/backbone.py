@@ -47,7 +47,8 @@ _OLDER_MODES: dict[str, PoolingMode] = {
 }
 # Files of the folder alone; its code is not run, and transformers does not ask whether to.
 _ITS_FILES: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
-_CONFIG_FILE, _TOKENIZER_FILE = "config.json", "tokenizer_config.json"
+_CONFIG_FILE = "config.json"
+_TOKENIZER_FILE = "tokenizer_config.json"
 # Lists of words, which `tokenizer.json` has too, and templates of conversations.
 _UNUSED_OF_TOKENIZER = ("added_tokens_decoder", "chat_template", "tokenizer_file", "name_or_path")
 # The tokenizers of transformers give a number above this where there is no limit.
@@ -135,21 +136,25 @@ class Backbone(StrictModel):
     @property
     def first_position(self) -> int | None:
         """Position of a text's first token where texts can stand side by side in one row; None where they cannot."""
-        can = self.config["model_type"] in _SIDE_BY_SIDE and not self.config.get(
-            "use_sliding_window"
-        )
-        return _first_position(self.config) if can else None
+        has_window = self.config.get("use_sliding_window")
+        if has_window or self.config["model_type"] not in _SIDE_BY_SIDE:
+            return None
+        return _first_position(self.config)
 
     @property
     def dim(self) -> int:
         """Size of a vector."""
         dense = [head for head in self.heads if head["type"] == "Dense"]
-        return int(dense[-1]["out_features"]) if dense else len(self.pooling) * self.hidden_size
+        if dense:
+            return int(dense[-1]["out_features"])
+        return len(self.pooling) * self.hidden_size
 
     def shortened(self, num_layers: int) -> Backbone:
         """Return the description of its first layers, whose states' mean is a vector of unit length."""
-        names = ("num_hidden_layers", "n_layers", "num_layers", "n_layer")
-        config = {**self.config, **{name: num_layers for name in names if name in self.config}}
+        config = dict(self.config)
+        for name in ("num_hidden_layers", "n_layers", "num_layers", "n_layer"):
+            if name in config:
+                config[name] = num_layers
         if isinstance(config.get("layer_types"), list):
             config["layer_types"] = config["layer_types"][:num_layers]
         parts = {"config": config, "pooling": ["mean"], "heads": [{"type": "Normalize"}]}
@@ -157,11 +162,12 @@ class Backbone(StrictModel):
 
     def size(self, *names: str, default: int = 0) -> Any:
         """Return the first of some values of `config.json`, whose names differ between architectures."""
-        inner = self.config.get("text_config") or {}
-        return next(
-            (part[name] for name in names for part in (self.config, inner) if part.get(name)),
-            default,
-        )
+        text_config = self.config.get("text_config") or {}
+        for name in names:
+            for config in (self.config, text_config):
+                if config.get(name):
+                    return config[name]
+        return default
 
     def folder(self, *, has_weights: bool = False) -> Path:
         """Return the local folder; with `has_weights` those of a model of the hub are downloaded first.
@@ -178,68 +184,91 @@ def read_backbone(path: str, revision: str | None = None) -> Backbone:
     Raises:
         ArtifactError: If there is none, or it holds modules that cannot be trained.
     """
-    files = (file for form in ("*.json", "*/*.json") for file in expanded(path).glob(form))
+    folder = expanded(path)
+    files = [*folder.glob("*.json"), *folder.glob("*/*.json")]
+    # The description is read again when a file of the folder has changed.
     return _read_backbone(path, revision, tuple(file.stat().st_mtime_ns for file in files))
 
 
 @lru_cache(maxsize=64)
 def _read_backbone(path: str, revision: str | None, _changed: tuple[int, ...]) -> Backbone:
     files = find_encoder(path, revision=revision, has_weights=False)
-    folder, commit = files.folder, files.revision
+    folder = files.folder
     modules = _read(folder / "modules.json", default=[])
-    kinds = [str(module["type"]).rpartition(".")[2] for module in modules]
-    known = kinds[:2] in ([], ["Transformer", "Pooling"]) and {*kinds[2:]} <= {"Dense", "Normalize"}
-    if not known:
-        raise ForeignModelError(
-            f"{path}: must consist of Transformer, Pooling, Dense and Normalize to be trained; "
-            f"given {', '.join(kinds)}; as a member, name it st:{path}"
-        )
+    kinds = _module_kinds(modules, path)
     root = transformer_folder(folder)
-    config = _read(root / _CONFIG_FILE)
-    if not isinstance(config, dict) or "model_type" not in config:
-        raise ArtifactError(f"{root / _CONFIG_FILE}: must name a model_type of transformers")
-    if config["model_type"] in _SKIPS_POSITIONS and config.get("pad_token_id", 1) is None:
-        raise ArtifactError(
-            f"{root / _CONFIG_FILE}: must name a pad_token_id, after which positions begin; given null"
-        )
+    config = _transformer_config(root / _CONFIG_FILE)
     parts = [_read(folder / module["path"] / _CONFIG_FILE, default={}) for module in modules[1:]]
+    pooling: list[PoolingMode] = ["mean"]
+    if parts:
+        pooling = _modes(parts[0], path)
     settings = _read(folder / "config_sentence_transformers.json", default={})
-    prompts = (
-        settings.get("prompts") or {}
-    )  # sentence-transformers reads empty ones for those that are absent
-    of_text = _read(root / "sentence_bert_config.json", default={})
+    prompts = settings.get("prompts") or {}
+    if prompts:
+        # sentence-transformers reads empty ones for those that are absent.
+        prompts = {"query": "", "document": "", **prompts}
+    text_settings = _read(root / "sentence_bert_config.json", default={})
     tokenizer = {
         **_read(root / "special_tokens_map.json", default={}),
         **_read(root / _TOKENIZER_FILE, default={}),
     }
     return Backbone(
-        path=files.name if commit else str(folder),
-        revision=commit,
+        path=files.name if files.revision else str(folder),
+        revision=files.revision,
         license=_license(folder),
         config=config,
         tokenizer={
-            name: value for name, value in tokenizer.items() if name not in _UNUSED_OF_TOKENIZER
+            name: setting for name, setting in tokenizer.items() if name not in _UNUSED_OF_TOKENIZER
         },
-        pooling=_modes(parts[0], path) if parts else ["mean"],
+        pooling=pooling,
         heads=[{"type": kind, **part} for kind, part in zip(kinds[2:], parts[1:], strict=True)],
-        prompts={"query": "", "document": "", **prompts} if prompts else {},
+        prompts=prompts,
         default_prompt=settings.get("default_prompt_name"),
-        max_tokens=_limit(config, tokenizer, of_text),
-        lowercase=bool(of_text.get("do_lower_case")),
+        max_tokens=_limit(config, tokenizer, text_settings),
+        lowercase=bool(text_settings.get("do_lower_case")),
     )
+
+
+def _module_kinds(modules: list[dict[str, Any]], path: str) -> list[str]:
+    """Return the classes that `modules.json` names, without their packages; other than trainable ones are refused."""
+    kinds = [str(module["type"]).rpartition(".")[2] for module in modules]
+    begins_well = kinds[:2] in ([], ["Transformer", "Pooling"])
+    if not begins_well or not {*kinds[2:]} <= {"Dense", "Normalize"}:
+        raise ForeignModelError(
+            f"{path}: must consist of Transformer, Pooling, Dense and Normalize to be trained; "
+            f"given {', '.join(kinds)}; as a member, name it st:{path}"
+        )
+    return kinds
+
+
+def _transformer_config(file: Path) -> dict[str, Any]:
+    """Return the content of a `config.json`, with a type and what the positions of that type need."""
+    config = _read(file)
+    if not isinstance(config, dict) or "model_type" not in config:
+        raise ArtifactError(f"{file}: must name a model_type of transformers")
+    if config["model_type"] in _SKIPS_POSITIONS and config.get("pad_token_id", 1) is None:
+        raise ArtifactError(
+            f"{file}: must name a pad_token_id, after which positions begin; given null"
+        )
+    return config
 
 
 def transformer_folder(folder: Path) -> Path:
     """Return where the files of the transformer are, as `modules.json` says; the folder itself without one."""
     modules = _read(folder / "modules.json", default=[])
-    name = str(modules[0].get("path") or "") if modules else ""
+    if not modules:
+        return folder
+    name = str(modules[0].get("path") or "")
     for part in PurePosixPath(name).parts:
         check_name(part, where=f"{folder}/modules.json", error=ArtifactError)
     return folder / name
 
 
 def _read(path: Path, *, default: Any = None) -> Any:
-    return default if default is not None and not path.is_file() else read_json(path)
+    """Return what a file of JSON says; a `default` stands for a file that is not there."""
+    if default is not None and not path.is_file():
+        return default
+    return read_json(path)
 
 
 def _modes(settings: Mapping[str, Any], path: str) -> list[PoolingMode]:
@@ -247,32 +276,44 @@ def _modes(settings: Mapping[str, Any], path: str) -> list[PoolingMode]:
         raise ForeignModelError(
             f"{path}: must pool over prompts to be trained; as a member, name it st:{path}"
         )
-    given = (
-        settings.get("pooling_mode")
-        or [own for name, own in _OLDER_MODES.items() if settings.get(name)]
-        or "mean"
-    )
-    return [given] if isinstance(given, str) else list(given)  # type: ignore[list-item]
+    modes = settings.get("pooling_mode")
+    if not modes:
+        modes = [mode for name, mode in _OLDER_MODES.items() if settings.get(name)]
+    if isinstance(modes, str):
+        modes = [modes]
+    return list(modes) or ["mean"]
 
 
 def _limit(
-    config: Mapping[str, Any], tokenizer: Mapping[str, Any], of_text: Mapping[str, Any]
+    config: Mapping[str, Any], tokenizer: Mapping[str, Any], text_settings: Mapping[str, Any]
 ) -> int | None:
     """Return the tokens that are read of a longer text, special ones included; None for no limit."""
-    positions = max((config.get("max_position_embeddings") or 0) - _first_position(config), 0)
-    limits = (of_text.get("max_seq_length"), tokenizer.get("model_max_length"), positions)
+    num_positions = (config.get("max_position_embeddings") or 0) - _first_position(config)
+    limits = (
+        text_settings.get("max_seq_length"),
+        tokenizer.get("model_max_length"),
+        max(num_positions, 0),
+    )
     return min((int(limit) for limit in limits if limit and 0 < limit < NO_LIMIT), default=None)
 
 
 def _first_position(config: Mapping[str, Any]) -> int:
-    return int(config.get("pad_token_id", 1)) + 1 if config["model_type"] in _SKIPS_POSITIONS else 0
+    """Return the position of a text's first token."""
+    if config["model_type"] not in _SKIPS_POSITIONS:
+        return 0
+    return int(config.get("pad_token_id", 1)) + 1
 
 
 def _license(folder: Path) -> str | None:
+    """Return the license in the YAML that a model card begins with; None without a card or a license."""
     card = folder / "README.md"
-    head = card.read_text(errors="replace")[:4096] if card.is_file() else ""
-    found = re.match(r"---\n.*?^license: *([^\n]+)\n.*?^---", head, re.DOTALL | re.MULTILINE)
-    return found[1].strip().strip("'\"") if found else None
+    if not card.is_file():
+        return None
+    text = card.read_text(errors="replace")[:4096]
+    license_line = re.match(r"---\n.*?^license: *([^\n]+)\n.*?^---", text, re.DOTALL | re.MULTILINE)
+    if license_line is None:
+        return None
+    return license_line[1].strip().strip("'\"")
 
 
 # -- models -----------------------------------------------------------------------------------------------------------
@@ -294,9 +335,8 @@ def drawing(generator: torch.Generator | None) -> Iterator[None]:
     """Let libraries draw from torch's global generator as `generator` says, and leave that as it was."""
     with torch.random.fork_rng():
         if generator is not None:
-            torch.manual_seed(
-                int(torch.randint(1 << 62, (), generator=generator, device=generator.device))
-            )
+            seed = torch.randint(1 << 62, (), generator=generator, device=generator.device)
+            torch.manual_seed(int(seed))
         yield
 
 
@@ -312,36 +352,48 @@ def transformer(backbone: Backbone, *, has_weights: bool, dropout: float | None 
         ConfigError: If transformers does not know the architecture.
         ArtifactError: If it cannot read the folder, or weights are missing or not finite.
     """
-    name, given = backbone.path or "encoder", _transformers(backbone)
-    values = dict(backbone.config)
+    name = backbone.path or "encoder"
+    transformers = _transformers(backbone)
+    settings = dict(backbone.config)
     if dropout is not None:
-        own = [
-            name
-            for name, value in values.items()
-            if "drop" in name and isinstance(value, int | float)
-        ]
-        values |= dict.fromkeys((*_DROPOUTS, *own), dropout)
-    config = given.CONFIG_MAPPING[values["model_type"]].from_dict(values)
+        settings |= dict.fromkeys(_dropout_names(settings), dropout)
+    config = transformers.CONFIG_MAPPING[settings["model_type"]].from_dict(settings)
     config.use_cache = False
     if backbone.first_position is not None:
-        given.AttentionInterface.register(_ATTENTION, _attention_of_groups)
-        given.AttentionMaskInterface.register(_ATTENTION, given.masking_utils.sdpa_mask)
+        transformers.AttentionInterface.register(_ATTENTION, _attention_of_groups)
+        transformers.AttentionMaskInterface.register(
+            _ATTENTION, transformers.masking_utils.sdpa_mask
+        )
         config._attn_implementation = _ATTENTION
-    is_mapped = (
-        type(config) in given.MODEL_FOR_TEXT_ENCODING_MAPPING
-    )  # the encoder alone of an encoder-decoder
-    auto = given.AutoModelForTextEncoding if is_mapped else given.AutoModel
+    auto_class = transformers.AutoModel
+    if type(config) in transformers.MODEL_FOR_TEXT_ENCODING_MAPPING:
+        # Of an encoder-decoder, this one reads the encoder alone.
+        auto_class = transformers.AutoModelForTextEncoding
     if not has_weights:
-        return auto.from_config(config, dtype=torch.float32)
+        return auto_class.from_config(config, dtype=torch.float32)
     folder = backbone.folder(has_weights=True)
     root = transformer_folder(folder)
     with reading(name, folder, library="transformers"):
-        model, report = auto.from_pretrained(
-            str(root), config=config, dtype=torch.float32, output_loading_info=True, **_ITS_FILES
+        model, report = auto_class.from_pretrained(
+            str(root),
+            config=config,
+            dtype=torch.float32,
+            output_loading_info=True,
+            **_ITS_FILES,
         )
     first_missing(name, report["missing_keys"])
     check_weights(name, model)
     return model
+
+
+def _dropout_names(config: Mapping[str, Any]) -> list[str]:
+    """Return the usual names of dropout, and those that a configuration has besides."""
+    further = [
+        name
+        for name, setting in config.items()
+        if "drop" in name and isinstance(setting, int | float)
+    ]
+    return [*_DROPOUTS, *further]
 
 
 def _attention_of_groups(
@@ -360,39 +412,43 @@ def _attention_of_groups(
     row: Row | None = settings.pop("row", None)
     if row is not None:
         is_causal = settings.get("is_causal")
-        is_causal = getattr(module, "is_causal", True) if is_causal is None else is_causal
-        scale = settings.get("scaling")
-        found = attend_in_row(
-            query[0], key[0], value[0], row, scale=scale, is_causal=bool(is_causal)
+        if is_causal is None:
+            is_causal = getattr(module, "is_causal", True)
+        attended = attend_in_row(
+            query[0],
+            key[0],
+            value[0],
+            row,
+            scale=settings.get("scaling"),
+            is_causal=bool(is_causal),
         )
-        return found[None], None
-    attend = library(
-        "transformers.integrations.sdpa_attention", where="encoder"
-    ).sdpa_attention_forward
+        return attended[None], None
+    attention_module = library("transformers.integrations.sdpa_attention", where="encoder")
+    attend = attention_module.sdpa_attention_forward
     if groups is None:
         return attend(module, query, key, value, mask, **settings)  # type: ignore[no-any-return]
-    groups_found = []
-    parts = (
-        torch.split(one[0], [texts * time for texts, time in groups], dim=1)
-        for one in (query, key, value)
-    )
-    for shape, *own in zip(groups, *parts, strict=True):
-        inputs = (
-            one.unflatten(1, shape).transpose(0, 1) for one in own
-        )  # [texts, heads, time, size]
-        groups_found.append(attend(module, *inputs, None, **settings)[0].flatten(0, 1))
-    return torch.cat(groups_found)[None], None
+    num_tokens = [texts * time for texts, time in groups]
+    group_queries = torch.split(query[0], num_tokens, dim=1)
+    group_keys = torch.split(key[0], num_tokens, dim=1)
+    group_values = torch.split(value[0], num_tokens, dim=1)
+    attended_groups = []
+    for shape, *inputs in zip(groups, group_queries, group_keys, group_values, strict=True):
+        # [heads, texts * time, size] to [texts, heads, time, size]
+        by_text = [torch.unflatten(states, 1, shape).transpose(0, 1) for states in inputs]
+        attended_groups.append(attend(module, *by_text, None, **settings)[0].flatten(0, 1))
+    return torch.cat(attended_groups)[None], None
 
 
 def _transformers(backbone: Backbone) -> Any:
     """Return the library; an architecture that only code of the folder knows is refused before any of it is read."""
-    name, kind = backbone.path or "encoder", backbone.config["model_type"]
-    given = library("transformers", where=name)
-    if kind not in given.CONFIG_MAPPING:
+    name = backbone.path or "encoder"
+    kind = backbone.config["model_type"]
+    transformers = library("transformers", where=name)
+    if kind not in transformers.CONFIG_MAPPING:
         raise ForeignModelError(
             f"{name}: must be an architecture of transformers; given {kind}; as a member, name it st:{name}"
         )
-    return given
+    return transformers
 
 
 def missing_weights(folder: Path, module: Any, **options: Any) -> list[str]:
@@ -420,27 +476,27 @@ def heads(backbone: Backbone, *, has_weights: bool) -> list[nn.Module]:
     """
     name = backbone.path or "encoder"
     modules = library("sentence_transformers.sentence_transformer.modules", where=name)
-    made: list[Any] = [modules.Pooling(backbone.hidden_size, tuple(backbone.pooling))]
+    head_modules: list[Any] = [modules.Pooling(backbone.hidden_size, tuple(backbone.pooling))]
     for settings in backbone.heads:
-        values = {key: value for key, value in settings.items() if key != "type"}
         if settings["type"] == "Normalize":
-            made.append(modules.Normalize())
+            head_modules.append(modules.Normalize())
             continue
-        activation = _activation(str(values.pop("activation_function", _TANH)), where=name)
-        kept = {
-            key: values[key]
-            for key in ("in_features", "out_features", "bias", "use_residual")
-            if key in values
+        activation = _activation(str(settings.get("activation_function", _TANH)), where=name)
+        options = {
+            option: settings[option]
+            for option in ("in_features", "out_features", "bias", "use_residual")
+            if option in settings
         }
-        made.append(modules.Dense(**kept, activation_function=activation))
-    if has_weights and any(isinstance(own, modules.Dense) for own in made):
+        head_modules.append(modules.Dense(**options, activation_function=activation))
+    if has_weights and any(isinstance(module, modules.Dense) for module in head_modules):
         folder = backbone.folder(has_weights=True)
         paths = [folder / module["path"] for module in read_json(folder / "modules.json")[1:]]
         with reading(name, folder, library="sentence-transformers"):
-            for own, path in zip(made, paths, strict=False):
-                if isinstance(own, modules.Dense):
-                    modules.Dense.load_torch_weights(str(path), model=own)
-    return made
+            # A folder of more modules than were described gives weights to those that were.
+            for module, path in zip(head_modules, paths, strict=False):
+                if isinstance(module, modules.Dense):
+                    modules.Dense.load_torch_weights(str(path), model=module)
+    return head_modules
 
 
 def _activation(name: str, *, where: str) -> nn.Module:
@@ -478,21 +534,21 @@ def read_tokenizer(backbone: Backbone) -> str:
     Raises:
         ArtifactError: If the folder has none, or one without such a form.
     """
-    name, folder = str(backbone.path), backbone.folder()
+    name = str(backbone.path)
+    folder = backbone.folder()
     root = transformer_folder(folder)
-    given = _transformers(backbone)
+    transformers = _transformers(backbone)
     with reading(name, folder, library="transformers"):
-        tokenizer = given.AutoTokenizer.from_pretrained(str(root), **_ITS_FILES)
+        tokenizer = transformers.AutoTokenizer.from_pretrained(str(root), **_ITS_FILES)
         check_tokenizer(name, root, tokenizer)
         if not tokenizer.is_fast:
             raise ForeignModelError(
                 f"{name}: its tokenizer must have a fast form, tokenizer.json; as a member, name it st:"
             )
-        values = parse_json(tokenizer.backend_tokenizer.to_str())
+        description = parse_json(tokenizer.backend_tokenizer.to_str())
     if backbone.lowercase:
-        steps = [
-            {"type": "Lowercase"},
-            *([values["normalizer"]] if values.get("normalizer") else []),
-        ]
-        values["normalizer"] = {"type": "Sequence", "normalizers": steps}
-    return json.dumps(values, ensure_ascii=False)
+        normalizers = [{"type": "Lowercase"}]
+        if description.get("normalizer"):
+            normalizers.append(description["normalizer"])
+        description["normalizer"] = {"type": "Sequence", "normalizers": normalizers}
+    return json.dumps(description, ensure_ascii=False)

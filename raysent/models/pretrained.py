@@ -104,8 +104,7 @@ def first_code(folder: Path) -> str | None:
 
     A script beside a model that nothing names, such as that of its training, is never run.
     """
-    modules = _json(folder / MODULES_FILE) if (folder / MODULES_FILE).is_file() else []
-    modules = [module for module in modules if isinstance(module, dict)]
+    modules = [module for module in _json(folder / MODULES_FILE) if isinstance(module, dict)]
     for module in modules:
         name = str(module.get("type", ""))
         if not name.startswith(f"{_LIBRARY}."):
@@ -113,17 +112,21 @@ def first_code(folder: Path) -> str | None:
     inner_paths = ["", *(str(module.get("path") or "") for module in modules)]
     for inner_path in dict.fromkeys(inner_paths):
         for name in _CONFIG_FILES:
-            path = folder / inner_path / name
-            values = _json(path) if path.is_file() else {}
-            classes = values.get("auto_map") if isinstance(values, dict) else None
+            config = _json(folder / inner_path / name)
+            if not isinstance(config, dict):
+                continue
+            classes = config.get("auto_map")
             if isinstance(classes, dict) and classes:
                 return str(next(iter(classes.values())))
     return None
 
 
 def _json(path: Path) -> Any:
-    values = read_json(path)
-    return values if isinstance(values, dict | list) else {}
+    """Return the dictionary or list of a file; an empty one where there is no file, or one of another value."""
+    if not path.is_file():
+        return {}
+    content = read_json(path)
+    return content if isinstance(content, dict | list) else {}
 
 
 class PretrainedFolders:
@@ -135,7 +138,8 @@ class PretrainedFolders:
     """
 
     def __init__(self, prefix: str, *, keys: tuple[Any, ...] = ()) -> None:
-        self._prefix, self._keys = prefix, keys
+        self._prefix = prefix
+        self._keys = keys
 
     def files(self, rest: str) -> EncoderFiles:
         """Return where the files of an encoder are; those in a bucket or of the hub are downloaded first.
@@ -156,14 +160,15 @@ class PretrainedFolders:
 
     def key(self, rest: str) -> str:
         """Return a key of what the vectors depend on, wherever the folder is."""
-        key = folder_key(self.folder(rest))
-        return content_key(*self._keys, key) if self._keys else key
+        return self._with_keys(folder_key(self.folder(rest)))
 
     def is_earlier_key(self, rest: str, key: str) -> bool:
         """Return whether earlier versions knew the folder by a key, which was one of all of its files."""
-        folder = self.folder(rest)
-        earlier = _key_of_all(folder)
-        return key == (content_key(*self._keys, earlier) if self._keys else earlier)
+        return key == self._with_keys(_key_of_all(self.folder(rest)))
+
+    def _with_keys(self, key: str) -> str:
+        """Return a key of a folder and of what else its vectors depend on."""
+        return content_key(*self._keys, key) if self._keys else key
 
     def num_bytes(self, rest: str) -> int:
         """Return the size of the files that the vectors depend on."""
@@ -175,9 +180,10 @@ def folder_key(folder: Path) -> str:
     parts: list[tuple[str, Any]] = []
     for path in model_files(folder):
         if path.name == _SETTINGS_FILE:
-            values = _json(path)
-            settings = {name: values.get(name) for name in _SETTINGS_OF_VECTORS}
-            parts += [(path.name, settings)] if any(settings.values()) else []
+            content = _json(path)
+            settings = {name: content.get(name) for name in _SETTINGS_OF_VECTORS}
+            if any(settings.values()):
+                parts.append((path.name, settings))
         else:
             parts.append((path.relative_to(folder).as_posix(), file_sha256(path)))
     return content_key(*parts)
@@ -185,8 +191,11 @@ def folder_key(folder: Path) -> str:
 
 def model_files(folder: Path) -> list[Path]:
     """Return the files of a folder that its vectors depend on: settings, tokenizer, modules, weights and code."""
-    suffixes = _MODEL_SUFFIXES if first_code(folder) is None else _MODEL_SUFFIXES | {_CODE_SUFFIX}
+    suffixes = set(_MODEL_SUFFIXES)
+    if first_code(folder) is not None:
+        suffixes.add(_CODE_SUFFIX)
     paths = [path for path in _files(folder) if _is_of_model(path.relative_to(folder), suffixes)]
+    # transformers reads the safetensors where a folder has both forms.
     in_safetensors = {path.parent for path in paths if path.suffix == ".safetensors"}
     return [path for path in paths if path.suffix != ".bin" or path.parent not in in_safetensors]
 
@@ -248,15 +257,16 @@ def check_tokenizer(name: str, folder: Path, tokenizer: Any) -> None:
     Raises:
         ArtifactError: If that is so.
     """
-    known = getattr(
-        tokenizer, "vocab_files_names", {}
-    )  # empty for those of bytes, which need no file
-    files = sorted({"tokenizer.json", *known.values()})
-    if known and not any(path.name in files for path in _files(folder)):
+    file_names = getattr(tokenizer, "vocab_files_names", {})
+    if not file_names:
+        # One of bytes needs no file.
+        return
+    files = sorted({"tokenizer.json", *file_names.values()})
+    if not any(path.name in files for path in _files(folder)):
         raise ArtifactError(
             f"{name}: must hold a tokenizer; found none of {', '.join(files)}; save it by tokenizer.save_pretrained"
         )
-    if known and len(tokenizer) <= len(tokenizer.all_special_ids):
+    if len(tokenizer) <= len(tokenizer.all_special_ids):
         raise ArtifactError(
             f"{name}: its tokenizer must know words; it has special tokens alone; restore its files"
         )
@@ -268,18 +278,19 @@ def check_weights(name: str, model: nn.Module) -> None:
     Raises:
         ArtifactError: If a value is NaN or infinite.
     """
-    odd = next((key for key, values in model.named_parameters() if not _is_finite(values)), None)
-    if odd is not None:
-        raise ArtifactError(
-            f"{name}: every weight must be finite; given NaN or infinity in {odd}; restore it"
-        )
+    for parameter_name, parameter in model.named_parameters():
+        if not _is_finite(parameter):
+            raise ArtifactError(
+                f"{name}: every weight must be finite; given NaN or infinity in {parameter_name}; restore it"
+            )
 
 
-def _is_finite(values: torch.Tensor) -> bool:
+def _is_finite(tensor: torch.Tensor) -> bool:
     """Return whether no value is NaN or infinite, by their sum where that says so: it needs no memory."""
-    if bool(torch.isfinite(values.detach().sum())):
+    if bool(torch.isfinite(tensor.detach().sum())):
         return True
-    return bool(torch.isfinite(values).all())  # a sum of finite values may be infinite
+    # A sum of finite values may be infinite.
+    return bool(torch.isfinite(tensor).all())
 
 
 def _files(folder: Path) -> list[Path]:
