@@ -32,11 +32,12 @@ def without_values(module: Callable[..., Module], *arguments: Any, **options: An
 
     `torch.nn.utils.skip_init` does the same, but imports sympy, which takes a second of each process.
     """
-    made = module(*arguments, **options, device="meta")
-    for part in made.modules():
+    new_module = module(*arguments, **options, device="meta")
+    for part in new_module.modules():
         for name, parameter in list(part.named_parameters(recurse=False)):
-            setattr(part, name, nn.Parameter(torch.empty(parameter.shape, dtype=parameter.dtype)))
-    return made
+            memory = torch.empty(parameter.shape, dtype=parameter.dtype)
+            setattr(part, name, nn.Parameter(memory))
+    return new_module
 
 
 def linear_layer(inputs: int, outputs: int, *, generator: torch.Generator) -> nn.Linear:
@@ -76,25 +77,31 @@ class L2Penalty(nn.Module):
         self._penalized = tuple(parameter for parameter in parameters if parameter.requires_grad)
         self._weight = weight
         self._is_initial = to == "initial" and weight > 0
-        for number, parameter in enumerate(self._penalized if self._is_initial else ()):
-            self.register_buffer(f"initial_{number}", parameter.detach().clone(), persistent=False)
+        if self._is_initial:
+            for number, parameter in enumerate(self._penalized):
+                initial = parameter.detach().clone()
+                self.register_buffer(f"initial_{number}", initial, persistent=False)
 
     @property
     def num_read(self) -> int:
         """Numbers that a step reads."""
-        return sum(parameter.numel() for parameter in self._penalized) if self._weight else 0
+        if not self._weight:
+            return 0
+        return sum(parameter.numel() for parameter in self._penalized)
 
     def forward(self) -> Tensor:
         """Return the penalty, a scalar."""
-        if not self._weight or not self._penalized:
-            device = self._penalized[0].device if self._penalized else None
-            return torch.zeros((), device=device)
-        distances = [
-            parameter - getattr(self, f"initial_{number}") if self._is_initial else parameter
-            for number, parameter in enumerate(self._penalized)
-        ]
-        squares: Tensor = torch.stack([distance.square().sum() for distance in distances]).sum()
-        return self._weight / 2 * squares
+        if not self._penalized:
+            return torch.zeros(())
+        if not self._weight:
+            return torch.zeros((), device=self._penalized[0].device)
+        squares: list[Tensor] = []
+        for number, parameter in enumerate(self._penalized):
+            distance: Tensor = parameter
+            if self._is_initial:
+                distance = parameter - getattr(self, f"initial_{number}")
+            squares.append(distance.square().sum())
+        return self._weight / 2 * torch.stack(squares).sum()
 
 
 Pooling = Literal["last", "mean", "max", "min"]
@@ -120,12 +127,12 @@ class States:
             return self.last
         empty = self.values.new_zeros(len(self.last), self.values.shape[1])
         if pooling == "mean":
-            counts = empty.new_zeros(len(self.last)).index_add_(
-                0, self.rows, empty.new_ones(len(self.rows))
-            )
+            ones = empty.new_ones(len(self.rows))
+            counts = empty.new_zeros(len(self.last)).index_add_(0, self.rows, ones)
             return empty.index_add(0, self.rows, self.values) / counts[:, None]
         index = self.rows[:, None].expand_as(self.values)
         reduce = "amax" if pooling == "max" else "amin"
+        # A state of zeros is not among those that are compared.
         return empty.scatter_reduce(0, index, self.values, reduce=reduce, include_self=False)
 
     def concatenated(self, poolings: tuple[Pooling, ...] | list[Pooling]) -> Tensor:
@@ -168,6 +175,11 @@ class _WordSums(torch.autograd.Function):
 
 
 def _sum_bags(bags: Bags, vectors: Tensor) -> Tensor:
+    """Return the weighted sum of each bag's vectors [bags, dim]."""
     return functional.embedding_bag(
-        bags.tokens, vectors, bags.starts, mode="sum", per_sample_weights=bags.weights
+        bags.tokens,
+        vectors,
+        bags.starts,
+        mode="sum",
+        per_sample_weights=bags.weights,
     )

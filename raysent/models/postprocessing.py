@@ -41,19 +41,28 @@ def first_singular_vector(
         Unit vector [dim]; `start` where the vectors are all zero.
     """
     is_wide = len(vectors) < vectors.shape[1]
-    if 2 * num_iterations < min(vectors.shape):
-        matrix, direction = None, start
-    else:
-        matrix = vectors @ vectors.T if is_wide else vectors.T @ vectors
-        direction = vectors @ start if is_wide else start
+    has_few_iterations = 2 * num_iterations < min(vectors.shape)
+    direction = start
+    matrix = None
+    if not has_few_iterations and is_wide:
+        matrix = vectors @ vectors.T
+        direction = vectors @ start
+    elif not has_few_iterations:
+        matrix = vectors.T @ vectors
     for _ in range(num_iterations):
         before = direction
-        product = vectors.T @ (vectors @ direction) if matrix is None else matrix @ direction
+        if matrix is None:
+            product = vectors.T @ (vectors @ direction)
+        else:
+            product = matrix @ direction
         direction = functional.normalize(product, dim=0)
         if tolerance and bool((direction - before).abs().max() <= tolerance):
             break
-    is_mapped = matrix is not None and is_wide
-    direction = functional.normalize(vectors.T @ direction if is_mapped else direction, dim=0)
+    if matrix is not None and is_wide:
+        # A direction of the Gram matrix says how much of each row to take.
+        direction = vectors.T @ direction
+    direction = functional.normalize(direction, dim=0)
+    # Vectors that are all zero have no direction.
     return torch.where(direction.any(), direction, start)
 
 
@@ -63,7 +72,7 @@ def without(vectors: Tensor, direction: Tensor) -> Tensor:
 
 
 # Smaller fractions of the largest variance are left out, because whitening enlarges the rounding of float32 by the
-# inverse of the standard deviation: at 1e-6 an export differed by 7.5e-6 from its model, without whitening by 2e-7.
+# inverse of the standard deviation.
 VARIANCE_FLOOR = 1e-5
 _ROWS_AT_ONCE = 4096
 
@@ -81,16 +90,17 @@ def whitening_directions(vectors: Tensor) -> tuple[Tensor, Tensor]:
 
     Source: Su et al., 2021, equations 4 to 7: U Lambda^(-1/2), its first columns.
     """
-    center = torch.stack(
-        [chunk.double().sum(dim=0) for chunk in torch.split(vectors, _ROWS_AT_ONCE)]
-    ).sum(dim=0)
-    center = center / len(vectors)
+    # In chunks, as all rows in float64 may take more memory than the model.
+    chunks = torch.split(vectors, _ROWS_AT_ONCE)
+    sums = torch.stack([chunk.double().sum(dim=0) for chunk in chunks])
+    center = sums.sum(dim=0) / len(vectors)
     covariance = torch.zeros(len(center), len(center), dtype=torch.float64, device=vectors.device)
-    for chunk in torch.split(vectors, _ROWS_AT_ONCE):
+    for chunk in chunks:
         centred = chunk.double() - center
         covariance += centred.T @ centred
-    variances, directions = torch.linalg.eigh(covariance / (len(vectors) - 1))
-    variances, directions = variances.flip(0), directions.flip(1)
+    ascending = torch.linalg.eigh(covariance / (len(vectors) - 1))
+    variances = ascending.eigenvalues.flip(0)
+    directions = ascending.eigenvectors.flip(1)
     is_kept = (variances > 0) & (variances > VARIANCE_FLOOR * variances[0])
     return center, directions[:, is_kept] / variances[is_kept].sqrt()
 
@@ -155,11 +165,13 @@ class Postprocessing(nn.Module):
         self._is_average = config.combine == "average"
         self._dims = dims
         self.num_sentences = config.num_sentences
-        self.components = nn.ParameterList(
-            nn.Parameter(torch.zeros(dim), requires_grad=False)
-            for dim in (dims if config.remove_component else ())
-        )
-        self.center = self.projection = None
+        self.components = nn.ParameterList()
+        if config.remove_component:
+            self.components.extend(
+                nn.Parameter(torch.zeros(dim), requires_grad=False) for dim in dims
+            )
+        self.center = None
+        self.projection = None
         if config.whitening is not None:
             size = self._combined_dim()
             self.center = nn.Parameter(torch.zeros(size), requires_grad=False)
@@ -177,12 +189,15 @@ class Postprocessing(nn.Module):
 
     def dim(self, num_blocks: int | None = None) -> int:
         """Return the size of the finished vector of all blocks, or of the first `num_blocks`."""
-        return (
-            self._combined_dim(num_blocks) if self.projection is None else self.projection.shape[1]
-        )
+        if self.projection is None:
+            return self._combined_dim(num_blocks)
+        return self.projection.shape[1]
 
     def _combined_dim(self, num_blocks: int | None = None) -> int:
-        return self._dims[0] if self._is_average else sum(self._dims[:num_blocks])
+        """Return the size of the vector before whitening."""
+        if self._is_average:
+            return self._dims[0]
+        return sum(self._dims[:num_blocks])
 
     def forward(self, vectors: Tensor) -> Tensor:
         """Return finished vectors.
@@ -193,7 +208,7 @@ class Postprocessing(nn.Module):
         combined = self.combine(vectors)
         if self.center is None or self.projection is None:
             return combined
-        return nn.functional.normalize((combined - self.center) @ self.projection, dim=1)
+        return functional.normalize((combined - self.center) @ self.projection, dim=1)
 
     def combine(self, vectors: Tensor) -> Tensor:
         """Return the vectors before whitening: blocks without their components, scaled, as one vector.
@@ -203,11 +218,14 @@ class Postprocessing(nn.Module):
         """
         blocks = self._split(vectors)
         if len(self.components):
+            # The vectors may be of the first blocks only.
             pairs = zip(blocks, self.components, strict=False)
             blocks = [without(block, component) for block, component in pairs]
         if self._normalizes:
-            blocks = [nn.functional.normalize(block, dim=1) for block in blocks]
-        return torch.stack(blocks).mean(dim=0) if self._is_average else torch.cat(blocks, dim=1)
+            blocks = [functional.normalize(block, dim=1) for block in blocks]
+        if self._is_average:
+            return torch.stack(blocks).mean(dim=0)
+        return torch.cat(blocks, dim=1)
 
     @torch.no_grad()
     def fit(self, vectors: Tensor) -> None:
@@ -219,13 +237,14 @@ class Postprocessing(nn.Module):
         # Without components the loop is empty.
         for component, block in zip(self.components, self._split(vectors), strict=False):
             exact = block.double()
-            start = nn.functional.normalize(exact.mean(dim=0) + 1e-12, dim=0)
-            found = first_singular_vector(
+            start = functional.normalize(exact.mean(dim=0) + 1e-12, dim=0)
+            direction = first_singular_vector(
                 exact, start, num_iterations=_ITERATIONS, tolerance=_TOLERANCE
             )
-            cast("Tensor", component).copy_(found)
+            cast("Tensor", component).copy_(direction)
         if self.is_whitening:
-            self.set_whitening(*whitening_directions(self.combine(vectors)))
+            center, directions = whitening_directions(self.combine(vectors))
+            self.set_whitening(center, directions)
 
     @torch.no_grad()
     def set_whitening(self, center: Tensor, directions: Tensor) -> None:
@@ -240,18 +259,20 @@ class Postprocessing(nn.Module):
         """
         assert self.center is not None
         assert self.projection is not None
-        kept, rank = self.projection.shape[1], directions.shape[1]
-        if rank < kept:
+        num_kept = self.projection.shape[1]
+        rank = directions.shape[1]
+        if rank < num_kept:
             raise DataError(
                 f"postprocessing.whitening: must be at most {rank}, the directions in which the vectors of the sample "
-                f"vary; given {kept}; lower it or give more text"
+                f"vary; given {num_kept}; lower it or give more text"
             )
         self.center.copy_(center)
-        self.projection.copy_(directions[:, :kept])
+        self.projection.copy_(directions[:, :num_kept])
 
     def _split(self, vectors: Tensor) -> list[Tensor]:
         """Return the blocks that the vectors contain, float32 [batch, dim] each."""
-        present, width = [], 0
+        present: list[int] = []
+        width = 0
         for dim in self._dims:
             width += dim
             if width <= vectors.shape[1]:
