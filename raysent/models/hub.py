@@ -26,12 +26,14 @@ from raysent.storage import file_sha256, storage_errors
 from raysent.storage.layout import CARD_FILE
 
 # Files that say what a folder is; each kind of model has at least one.
-MODULES_FILE, CONFIG_FILE = "modules.json", "config.json"
+MODULES_FILE = "modules.json"
+CONFIG_FILE = "config.json"
 DESCRIPTIONS = (MODULES_FILE, CONFIG_FILE)
 
 # What describes a model; code of a folder is part of it, and runs where it is trusted.
 _DESCRIBING = frozenset({".json", ".txt", ".model", ".py"})
-_SAFE_WEIGHTS, _OLDER_WEIGHTS = ".safetensors", ".bin"
+_SAFE_WEIGHTS = ".safetensors"
+_OLDER_WEIGHTS = ".bin"
 # Folders of weights in the form of other libraries.
 _OTHER_FOLDERS = frozenset({"onnx", "openvino", "coreml"})
 _WEIGHTS_FILES = ("model.safetensors", "pytorch_model.bin")
@@ -130,13 +132,16 @@ def cached_folder(name: str, revision: str | None, *, has_weights: bool) -> Path
         described = library.try_to_load_from_cache(name, description, revision=revision)
         if isinstance(described, str):
             folder = Path(described).parent
-            return folder if first_lacking(folder, has_weights=has_weights) is None else None
+            is_whole = first_lacking(folder, has_weights=has_weights) is None
+            return folder if is_whole else None
     return None
 
 
 def commit_of(folder: Path) -> str | None:
     """Return the commit that a folder of the hub's cache is of; None for another folder."""
-    return folder.name if folder.parent.name == "snapshots" else None
+    if folder.parent.name != "snapshots":
+        return None
+    return folder.name
 
 
 def first_lacking(folder: Path, *, has_weights: bool) -> str | None:
@@ -144,10 +149,10 @@ def first_lacking(folder: Path, *, has_weights: bool) -> str | None:
     modules = _modules_of(folder)
     kinds = [str(module.get("type", "")).rpartition(".")[2] for module in modules]
     if modules and "Transformer" not in kinds:
-        is_whole = (
-            not has_weights or any(folder.rglob("*.safetensors")) or any(folder.rglob("*.bin"))
-        )
-        return None if is_whole else _WEIGHTS_FILES[0]
+        # What the files of such a module are called is known to its library alone.
+        if not has_weights or any(folder.rglob("*.safetensors")) or any(folder.rglob("*.bin")):
+            return None
+        return _WEIGHTS_FILES[0]
     root = PurePosixPath()
     needed: list[tuple[PurePosixPath, Sequence[str]]] = []
     for kind, module in zip(kinds, modules, strict=True):
@@ -160,8 +165,9 @@ def first_lacking(folder: Path, *, has_weights: bool) -> str | None:
             needed.append((inner, _WEIGHTS_FILES))
     needed.append((root, (CONFIG_FILE,)))
     settings = _read_json(folder / root / "tokenizer_config.json")
-    tokenizer = settings.get("tokenizer_class") if isinstance(settings, dict) else None
-    if tokenizer not in _TOKENIZERS_WITHOUT_FILES:
+    if not isinstance(settings, dict):
+        settings = {}
+    if settings.get("tokenizer_class") not in _TOKENIZERS_WITHOUT_FILES:
         needed.append((root, _TOKENIZER_FILES))
     for inner, names in needed:
         if not any((folder / inner / name).is_file() for name in names):
@@ -170,16 +176,15 @@ def first_lacking(folder: Path, *, has_weights: bool) -> str | None:
 
 
 def _modules_of(folder: Path) -> list[dict[str, Any]]:
-    path = folder / MODULES_FILE
-    modules = _read_json(path) if path.is_file() else []
-    return (
-        [module for module in modules if isinstance(module, dict)]
-        if isinstance(modules, list)
-        else []
-    )
+    """Return what `modules.json` says of each module; nothing where there is no such file, or a damaged one."""
+    modules = _read_json(folder / MODULES_FILE)
+    if not isinstance(modules, list):
+        return []
+    return [module for module in modules if isinstance(module, dict)]
 
 
 def _read_json(path: Path) -> Any:
+    """Return the content of a file; None where it is missing or damaged."""
     try:
         return parse_json(path.read_bytes())
     except (OSError, ValueError):  # the reader of the model says what is wrong
@@ -192,13 +197,13 @@ def _lacking_weights(root: Path) -> str | None:
         if (root / name).is_file():
             return None
         index = _read_json(root / f"{name}.index.json")
-        parts = index.get("weight_map") if isinstance(index, dict) else None
-        if isinstance(parts, dict):
-            return next(
-                (part for part in sorted(set(parts.values())) if not (root / part).is_file()), None
-            )
-    has_others = any(root.glob("*.safetensors")) or any(root.glob("pytorch_model*.bin"))
-    return None if has_others else _WEIGHTS_FILES[0]
+        if isinstance(index, dict) and isinstance(index.get("weight_map"), dict):
+            parts = sorted(set(index["weight_map"].values()))
+            return next((part for part in parts if not (root / part).is_file()), None)
+    # Files of other names, such as those of a variant, are left to the library.
+    if any(root.glob("*.safetensors")) or any(root.glob("pytorch_model*.bin")):
+        return None
+    return _WEIGHTS_FILES[0]
 
 
 # -- the hub itself ----------------------------------------------------------------------------------------------------
@@ -255,40 +260,49 @@ def download(
 
 def describe(name: str, revision: str | None) -> Listing:
     """Return what the hub says of a model, within seconds; raises what the hub's client raises."""
-    information = (
-        client().HfApi().model_info(name, revision=revision, files_metadata=True, timeout=ANSWER_S)
+    interface = client().HfApi()
+    information = interface.model_info(
+        name, revision=revision, files_metadata=True, timeout=ANSWER_S
     )
     card = information.card_data
     license_name = None if card is None else card.get("license")
-    files = tuple(
-        HubFile(
-            path=sibling.rfilename,
-            num_bytes=sibling.size or 0,
-            sha256=None if sibling.lfs is None else sibling.lfs["sha256"],
-            blob=None if sibling.lfs is not None else sibling.blob_id,
-        )
-        for sibling in information.siblings or ()
-    )
+    files = tuple(_hub_file(sibling) for sibling in information.siblings or ())
     return Listing(name, str(information.sha), license_name, files)
+
+
+def _hub_file(sibling: Any) -> HubFile:
+    """Return what the hub's client says of a file: a large one has a SHA-256, any other the hash that git gives it."""
+    num_bytes = sibling.size or 0
+    if sibling.lfs is None:
+        return HubFile(
+            path=sibling.rfilename, num_bytes=num_bytes, sha256=None, blob=sibling.blob_id
+        )
+    return HubFile(
+        path=sibling.rfilename, num_bytes=num_bytes, sha256=sibling.lfs["sha256"], blob=None
+    )
 
 
 def wanted(files: Sequence[HubFile], *, has_weights: bool) -> list[HubFile]:
     """Return the files of a model that are read: not the same weights twice, nor those of other libraries."""
-    chosen = [
-        file for file in files if _is_wanted(PurePosixPath(file.path), has_weights=has_weights)
-    ]
-    in_safetensors = {
-        PurePosixPath(file.path).parent for file in chosen if file.path.endswith(_SAFE_WEIGHTS)
-    }
+    wanted_files = []
+    folders_of_safetensors = set()
+    for file in files:
+        path = PurePosixPath(file.path)
+        if not _is_wanted(path, has_weights=has_weights):
+            continue
+        wanted_files.append(file)
+        if file.path.endswith(_SAFE_WEIGHTS):
+            folders_of_safetensors.add(path.parent)
     return [
         file
-        for file in chosen
+        for file in wanted_files
         if not file.path.endswith(_OLDER_WEIGHTS)
-        or PurePosixPath(file.path).parent not in in_safetensors
+        or PurePosixPath(file.path).parent not in folders_of_safetensors
     ]
 
 
 def _is_wanted(path: PurePosixPath, *, has_weights: bool) -> bool:
+    """Return whether a file is of a kind that is read."""
     if any(part.startswith(".") or part in _OTHER_FOLDERS for part in path.parts):
         return False
     if path.suffix in (_SAFE_WEIGHTS, _OLDER_WEIGHTS):
@@ -299,15 +313,16 @@ def _is_wanted(path: PurePosixPath, *, has_weights: bool) -> bool:
 def _in_order(files: Sequence[HubFile]) -> list[HubFile]:
     """Return files in the order in which they are fetched: weights, the rest, and last what names the folder's kind."""
 
-    def place(file: HubFile) -> int:
+    def position(file: HubFile) -> int:
         if file.path in DESCRIPTIONS:
             return 2 + DESCRIPTIONS.index(file.path)
-        return 0 if file.path.endswith((_SAFE_WEIGHTS, _OLDER_WEIGHTS)) else 1
+        return 0 if _is_weights(file) else 1
 
-    return sorted(files, key=place)
+    return sorted(files, key=position)
 
 
 def _local(library: Any, listing: Listing, file: HubFile) -> Path | None:
+    """Return the path of a file in the hub's cache; None if it is not there."""
     path = library.try_to_load_from_cache(listing.name, file.path, revision=listing.commit)
     return Path(path) if isinstance(path, str) else None
 
@@ -322,8 +337,11 @@ def _check_size(listing: Listing, num_bytes: int, most_megabytes: int | None) ->
 
 def _check_room(library: Any, num_bytes: int) -> None:
     cache = Path(library.constants.HF_HUB_CACHE)
-    there = next((folder for folder in (cache, *cache.parents) if folder.is_dir()), None)
-    free = num_bytes if there is None else shutil.disk_usage(there).free
+    # The cache's folder may not be there yet; of a disk that is not there the download says so.
+    folder = next((folder for folder in (cache, *cache.parents) if folder.is_dir()), None)
+    if folder is None:
+        return
+    free = shutil.disk_usage(folder).free
     if num_bytes > free:
         raise HubError(
             f"it needs {num_bytes / _MEGABYTE:,.0f} MB, and {free / _MEGABYTE:,.0f} MB are free in {cache}; "
@@ -412,9 +430,8 @@ def _reasons(library: Any, name: str, revision: str | None) -> Iterator[None]:
         raise
     except ArtifactError as error:  # of the disk
         raise HubError(str(error)) from None
-    except (
-        Exception
-    ) as error:  # the client's errors, and those of its HTTP library, which differ by version
+    # The client's errors, and those of its HTTP library, differ by version.
+    except Exception as error:
         raise HubError(_reason(library, error, name, revision)) from None
 
 

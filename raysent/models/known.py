@@ -48,6 +48,8 @@ PRETRAINED_SCHEMES = ("st:", "hf:")
 # What names the table that is distilled from an encoder.
 STATIC_SCHEME = "static:"
 Say = Callable[[str], object]
+# Languages whose name a line has in place of their code.
+_LANGUAGE_NAMES = {"en": "English"}
 
 
 class KnownEncoder(StrictModel):
@@ -91,12 +93,9 @@ class KnownEncoder(StrictModel):
     @property
     def summary(self) -> str:
         """Its short name, size, licence and languages, for a line."""
-        named = {"en": "English"}
-        languages = (
-            "many languages"
-            if self.languages == "many"
-            else ", ".join(named.get(code, code) for code in self.languages)
-        )
+        languages = "many languages"
+        if self.languages != "many":
+            languages = ", ".join(_LANGUAGE_NAMES.get(code, code) for code in self.languages)
         return f"{self.short_name} ({self.megabytes} MB, {self.license}, {languages})"
 
 
@@ -148,8 +147,8 @@ def is_encoder_folder(folder: Path) -> bool:
     config = folder / hub.CONFIG_FILE
     if not config.is_file():
         return False
-    values = read_json(config)
-    return isinstance(values, dict) and "model_type" in values
+    settings = read_json(config)
+    return isinstance(settings, dict) and "model_type" in settings
 
 
 def is_encoder_name(name: str) -> bool:
@@ -187,22 +186,23 @@ def find_encoder(
         folder = _named_folder(name)
     if folder is not None:
         return EncoderFiles(name, folder.resolve(), known=None)
-    known = find_known(name)
-    hub_name, named_revision = _on_hub(name, known)
+    known_encoder = find_known(name)
+    hub_name, named_revision = _on_hub(name, known_encoder)
     if hub_name is None:
         raise _no_encoder(name, where, "no such folder")
     revision = revision or named_revision
     # A commit that is named gives its own files, whatever is known of others.
-    expected = known if revision is None else None
-    cached = _in_cache(hub_name, revision, has_weights=has_weights, known=known)
+    expected = known_encoder if revision is None else None
+    cached = _in_cache(hub_name, revision, has_weights=has_weights, known=known_encoder)
     fault = None
     if cached is not None:
         fault = _fault(cached, hub_name, expected, has_weights=has_weights)
         if fault is None:
-            return EncoderFiles(hub_name, cached, hub.commit_of(cached), known)
-    local = None if expected is None else _local_folder(expected)
-    if local is not None:
-        return EncoderFiles(hub_name, local, known=known)
+            return EncoderFiles(hub_name, cached, hub.commit_of(cached), known_encoder)
+    if expected is not None:
+        local = _local_folder(expected)
+        if local is not None:
+            return EncoderFiles(hub_name, local, known=expected)
     if not may_download:
         if fault is not None:
             raise ArtifactError(f"{where}: {fault}")
@@ -214,7 +214,7 @@ def find_encoder(
             raise ArtifactError(f"{where}: {fault}") from None
         raise _no_encoder(name, where, f"no such folder, and the hub gives none: {error}") from None
     files = _recorded_files(hub_name, downloaded, expected, where=where)
-    return replace(files, known=known)
+    return replace(files, known=known_encoder)
 
 
 def pinned_name(name: str) -> str | None:
@@ -229,8 +229,12 @@ def pinned_name(name: str) -> str | None:
         files = find_encoder(name, has_weights=False, may_download=False)
     except ArtifactError:
         hub_name, revision = _on_hub(name, find_known(name))
-        return None if hub_name is None or revision is None else f"{hub_name}@{revision}"
-    return files.name if files.revision is None else f"{files.name}@{files.revision}"
+        if hub_name is None or revision is None:
+            return None
+        return f"{hub_name}@{revision}"
+    if files.revision is None:
+        return files.name
+    return f"{files.name}@{files.revision}"
 
 
 def other_folder(name: str) -> Path | None:
@@ -239,13 +243,13 @@ def other_folder(name: str) -> Path | None:
     Args:
         name: A name of the hub with a commit that its cache lacks. The caller compares the files.
     """
-    known = find_known(name)
-    hub_name, revision = _on_hub(name, known)
-    if known is None or hub_name is None or revision is None:
+    known_encoder = find_known(name)
+    hub_name, revision = _on_hub(name, known_encoder)
+    if known_encoder is None or hub_name is None or revision is None:
         return None
     if _named_folder(name) is not None or _in_cache(hub_name, revision, has_weights=True):
         return None
-    files = find_local(known)
+    files = find_local(known_encoder)
     return None if files is None else files.folder
 
 
@@ -260,10 +264,10 @@ def find_local(known: KnownEncoder) -> EncoderFiles | None:
 
 def encoder_at_hand(language: str) -> EncoderFiles | None:
     """Return the first known encoder that reads a language and is on this machine; None if none is."""
-    for known in known_encoders():
-        if known.is_static or known.has_code or not known.reads(language):
+    for encoder in known_encoders():
+        if encoder.is_static or encoder.has_code or not encoder.reads(language):
             continue
-        files = find_local(known)
+        files = find_local(encoder)
         if files is not None:
             return files
     return None
@@ -278,20 +282,21 @@ def reads_language(name: str, language: str) -> bool:
     """
     folder = _named_folder(name)
     if folder is None:
-        known = find_known(name)
+        encoder = find_known(name)
     else:
-        known = next((one for one in known_encoders() if _is_known(folder, one)), None)
-    return known is None or known.reads(language)
+        of_folder = (encoder for encoder in known_encoders() if _is_known(folder, encoder))
+        encoder = next(of_folder, None)
+    return encoder is None or encoder.reads(language)
 
 
 def smallest_encoder(language: str) -> KnownEncoder | None:
     """Return the smallest known encoder that reads a language and needs no code of its own; None if none does."""
     able = [
-        known
-        for known in known_encoders()
-        if known.reads(language) and not known.is_static and not known.has_code
+        encoder
+        for encoder in known_encoders()
+        if encoder.reads(language) and not encoder.is_static and not encoder.has_code
     ]
-    return min(able, key=lambda known: known.megabytes, default=None)
+    return min(able, key=lambda encoder: encoder.megabytes, default=None)
 
 
 def _named_folder(name: str) -> Path | None:
@@ -305,20 +310,22 @@ def _on_hub(name: str, known: KnownEncoder | None) -> tuple[str | None, str | No
     """Return the name on the hub and the revision that a user's name stands for."""
     full = _HUB_NAME.fullmatch(name)
     if full is not None:
-        return (known.name if known else full["name"]), full["revision"]
+        hub_name = known.name if known else full["name"]
+        return hub_name, full["revision"]
     short = _SHORT_NAME.fullmatch(name)
     if short is None:
         return None, None
     if known is not None:
         return known.name, short["revision"]
-    usual = f"{_USUAL_OWNER}/{short['name']}"
+    usual_name = f"{_USUAL_OWNER}/{short['name']}"
     # Any word has the form of a short name: only what the hub's cache has is taken for one.
-    is_cached = _in_cache(usual, short["revision"], has_weights=False) is not None
-    return (usual if is_cached else None), short["revision"]
+    if _in_cache(usual_name, short["revision"], has_weights=False) is None:
+        return None, short["revision"]
+    return usual_name, short["revision"]
 
 
 def _no_encoder(name: str, where: str, reason: str) -> ArtifactError:
-    names = [known.short_name for known in known_encoders()]
+    names = [encoder.short_name for encoder in known_encoders()]
     near = get_close_matches(name.partition("/")[2] or name, names, n=1)
     hint = f"; did you mean '{near[0]}'?" if near else ""
     return ArtifactError(
@@ -334,7 +341,8 @@ def quiet() -> Iterator[None]:
         yield
         return
     logging = import_module("transformers").utils.logging
-    before, shows_progress = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    before = logging.get_verbosity()
+    shows_progress = logging.is_progress_bar_enabled()
     logging.set_verbosity_error()
     logging.disable_progress_bar()
     try:
@@ -469,15 +477,17 @@ def _sha256(path: Path, _changed: int) -> str:
 def _recorded() -> dict[str, dict[str, str]]:
     """Return the hashes of weights that were downloaded once, by the encoder's name."""
     path = cache_folder() / _RECORDED_FILE
+    if not path.is_file():
+        return {}
     try:
-        values = read_json(path) if path.is_file() else {}
+        records = read_json(path)
     except (ArtifactError, ConfigError):  # a cache: what is damaged is not known
         return {}
-    if not isinstance(values, dict):
+    if not isinstance(records, dict):
         return {}
     return {
         name: record
-        for name, record in values.items()
+        for name, record in records.items()
         if isinstance(record, dict) and isinstance(record.get("sha256"), str)
     }
 
