@@ -25,7 +25,7 @@ from raysent.data.vocabulary import Sentences, Vocabulary
 from raysent.errors import ArtifactError, ConfigError
 from raysent.kernels.devices import in_float32, is_gpu, to_device
 from raysent.kernels.packing import Packed, PackedAhead, block_rows, pack, pack_blocks
-from raysent.models.codes import build_code, pack_bits, straight_through
+from raysent.models.codes import Code, build_code, pack_bits, straight_through
 from raysent.models.config import ModelConfig
 from raysent.models.embeddings import CorpusVectors, EmptyTables, KnownVectors, Tables, WordTable
 from raysent.models.encoders import EncoderConfig, Tower, build_encoder
@@ -127,7 +127,10 @@ class _Recomputed(torch.autograd.Function):
     ) -> tuple[Tensor, ...]:
         del start
         generator = generator or torch.Generator().manual_seed(int(torch.randint(2**62, ())))
-        ctx.model, ctx.chunks, ctx.states, vectors = model, list(sentences.split(size)), [], []
+        ctx.model = model
+        ctx.chunks = list(sentences.split(size))
+        ctx.states = []
+        vectors = []
         for chunk in ctx.chunks:
             ctx.states.append(generator.get_state())
             vectors.append(model.vectors(chunk, generator=generator))
@@ -142,13 +145,15 @@ class _Recomputed(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[None, ...]:
         sizes = [len(chunk.lengths) for chunk in ctx.chunks]
-        parts = zip(*(torch.split(gradient, sizes) for gradient in gradients), strict=True)
-        for chunk, state, part in zip(ctx.chunks, ctx.states, parts, strict=True):
+        tower_gradients = [torch.split(gradient, sizes) for gradient in gradients]
+        chunk_gradients = zip(*tower_gradients, strict=True)
+        for chunk, state, towers in zip(ctx.chunks, ctx.states, chunk_gradients, strict=True):
             generator = torch.Generator()
             generator.set_state(state)
             with torch.enable_grad(), torch.autocast(ctx.model.device.type, **ctx.autocast):
                 vectors = ctx.model.vectors(chunk, generator=generator)
-            torch.autograd.backward(vectors, part)
+            torch.autograd.backward(vectors, towers)
+        # One for each argument of `forward`: the gradients of parameters are added up where they belong.
         return (None,) * 5
 
 
@@ -201,11 +206,9 @@ class SentenceModel(nn.Module, SentenceEncoder):
             normalizes=config.normalizes,
         )
         dim = self.postprocessing.dim()
-        self.code = (
-            None
-            if config.code is None
-            else build_code(config.code, dim=dim, generator=tables.generator)
-        )
+        self.code: Code | None = None
+        if config.code is not None:
+            self.code = build_code(config.code, dim=dim, generator=tables.generator)
         self.origin: Origin | None = None
         self._trains_code = config.objective is not None and config.objective.trains_code
         if self._trains_code:
@@ -213,7 +216,8 @@ class SentenceModel(nn.Module, SentenceEncoder):
                 tower.requires_grad_(False)
         self.objectives = nn.ModuleList()
         self._known: KnownVectors | None = None
-        self._num_encoding, self._was_training = 0, False
+        self._num_encoding = 0
+        self._was_training = False
 
     # -- building and loading -----------------------------------------------------------------------------------
 
@@ -254,8 +258,8 @@ class SentenceModel(nn.Module, SentenceEncoder):
             DataError: If a file of word vectors is missing or malformed.
         """
         generator = torch.Generator().manual_seed(seed)
-        kind = Tables if initial is None else EmptyTables
-        tables = kind(vocabulary, generator=generator, corpus_vectors=word_vectors)
+        tables_class = Tables if initial is None else EmptyTables
+        tables = tables_class(vocabulary, generator=generator, corpus_vectors=word_vectors)
         model = cls(
             config, vocabulary, tables=tables, max_length=max_length, num_classes=num_classes
         )
@@ -268,12 +272,15 @@ class SentenceModel(nn.Module, SentenceEncoder):
         return model
 
     def _set_encoders(self, tensors: dict[str, Tensor]) -> None:
-        own = {
-            name: value for name, value in self.named_parameters() if name.startswith(("f.", "g."))
+        parameters = {
+            name: parameter
+            for name, parameter in self.named_parameters()
+            if name.startswith(("f.", "g."))
         }
-        given = {name: tensors[name] for name in own if name in tensors}
+        # Where this model has one tower of the two, the tensors of the other are left out.
+        initial = {name: tensors[name] for name in parameters if name in tensors}
         try:
-            fill(own, given, source="initial")
+            fill(parameters, initial, source="initial")
         except ArtifactError as error:
             raise ConfigError(
                 f"{error}; encoder and second_encoder must be as in the model's run.json"
@@ -287,12 +294,16 @@ class SentenceModel(nn.Module, SentenceEncoder):
     ) -> None:
         objective = self._objective
         dims = self._loss_dims
-        first: list[tuple[nn.Parameter, ...]] = [()] * len(dims)
-        second, tables = first, cast("list[WordTable | None]", [None] * len(dims))
+        no_parameters: list[tuple[nn.Parameter, ...]] = [()] * len(dims)
+        first = no_parameters
+        second = no_parameters
+        tables: list[WordTable | None] = [None] * len(dims)
         if not self._trains_code:
-            first, tables = self.f.block_parameters(), self.f.block_tables()
-            second = self.g.block_parameters() if len(self.towers) == 2 else second
-        for dim, table, parameters, second_parameters in zip(
+            first = self.f.block_parameters()
+            tables = self.f.block_tables()
+        if not self._trains_code and len(self.towers) == 2:
+            second = self.g.block_parameters()
+        for dim, table, first_parameters, second_parameters in zip(
             dims, tables, first, second, strict=True
         ):
             build_context = BuildContext(
@@ -301,7 +312,7 @@ class SentenceModel(nn.Module, SentenceEncoder):
                 words=table,
                 generator=generator,
                 num_classes=self.num_classes,
-                parameters=parameters,
+                parameters=first_parameters,
                 second_parameters=second_parameters,
                 word_counts=word_counts,
                 code=self.code,
@@ -382,7 +393,9 @@ class SentenceModel(nn.Module, SentenceEncoder):
     @property
     def towers(self) -> list[Tower]:
         """The encoders: f, or f and g."""
-        return [self.f] if len(self.config.towers) == 1 else [self.f, self.g]
+        if len(self.config.towers) == 1:
+            return [self.f]
+        return [self.f, self.g]
 
     @property
     def device(self) -> torch.device:
@@ -392,16 +405,15 @@ class SentenceModel(nn.Module, SentenceEncoder):
     @property
     def num_bits(self) -> int:
         """Bits of a code; 0 for a model without one."""
-        return (
-            0 if self.config.code is None else self.config.code.num_bits(self.postprocessing.dim())
-        )
+        if self.config.code is None:
+            return 0
+        return self.config.code.num_bits(self.postprocessing.dim())
 
     @property
     def tables(self) -> list[WordTable]:
         """The trained word tables, each once, in a fixed order."""
-        return [
-            one for one in self.modules() if isinstance(one, WordTable) and one.weight.requires_grad
-        ]
+        tables = [module for module in self.modules() if isinstance(module, WordTable)]
+        return [table for table in tables if table.weight.requires_grad]
 
     @property
     def _objective(self) -> ObjectiveConfig:
@@ -496,16 +508,21 @@ class SentenceModel(nn.Module, SentenceEncoder):
         vectors = tuple(in_float32(tower(packed)) for tower in self.towers)
         if self.code is not None:
             vectors = tuple(2 * straight_through(tower) - 1 for tower in vectors)
-        if not self.training or not any(tower.has_dropout for tower in self.config.towers):
+        if not (self.training and self._has_dropout):
             return vectors
         first, second = self.config.encoder.dropout_masks(packed.batch, generator=generator)
         if self.config.second_encoder is not None:
-            second = self.config.second_encoder.dropout_masks(packed.batch, generator=generator)[1]
+            _, second = self.config.second_encoder.dropout_masks(packed.batch, generator=generator)
         masks = (first, second)[: len(vectors)]
         return tuple(
             tower * to_device(mask, tower.device)
             for tower, mask in zip(vectors, masks, strict=True)
         )
+
+    @property
+    def _has_dropout(self) -> bool:
+        """Whether a tower's vectors in training differ from those outside of training."""
+        return any(tower.has_dropout for tower in self.config.towers)
 
     def step_reader(
         self,
@@ -536,15 +553,15 @@ class SentenceModel(nn.Module, SentenceEncoder):
                 start = torch.zeros((), requires_grad=True)
                 vectors = _Recomputed.apply(start, self, sentences, size, generator)  # type: ignore[no-untyped-call]
             elif is_training or not self.training:
-                known = laid_out.find(sentences)
-                vectors = self.vectors(known or sentences, generator=generator)
+                packed_ahead = laid_out.find(sentences)
+                vectors = self.vectors(packed_ahead or sentences, generator=generator)
             else:
                 self.eval()
                 vectors = self.vectors(sentences)
                 self.train()
             return vectors if gather is None else gather(vectors)
 
-        has_dropout = self.training and any(tower.has_dropout for tower in self.config.towers)
+        has_dropout = self.training and self._has_dropout
         return StepReader(encode, dims=self._loss_dims, has_dropout=has_dropout)
 
     def loss(
@@ -568,7 +585,9 @@ class SentenceModel(nn.Module, SentenceEncoder):
             objective(reader.block(index), batch, generator=generator)
             for index, objective in enumerate(self.objectives)
         ]
-        total = losses[0] if len(losses) == 1 else torch.stack(losses).sum()
+        total: Tensor = losses[0]
+        if len(losses) > 1:
+            total = torch.stack(losses).sum()
         penalties = [
             to_device(objective.penalty(), total.device)
             for objective in self._objectives()
@@ -596,11 +615,10 @@ class SentenceModel(nn.Module, SentenceEncoder):
         reader = self.step_reader()
         totals: dict[str, tuple[float, int]] = {}
         for index, objective in enumerate(self._objectives()):
-            for name, (total, count) in objective.held_out_totals(
-                reader.block(index), batch
-            ).items():
-                before = totals.get(name, (0.0, 0))
-                totals[name] = (before[0] + total, before[1] + count)
+            block_totals = objective.held_out_totals(reader.block(index), batch)
+            for name, (total, count) in block_totals.items():
+                earlier_total, earlier_count = totals.get(name, (0.0, 0))
+                totals[name] = (earlier_total + total, earlier_count + count)
         return totals
 
     @torch.no_grad()
@@ -625,7 +643,9 @@ class SentenceModel(nn.Module, SentenceEncoder):
         Bits are -1 and 1 here, so that the cosine of two codes falls with their Hamming distance.
         """
         vectors = self._finish(self._blocks(sentences))
-        return vectors if self.code is None else 2 * vectors - 1
+        if self.code is None:
+            return vectors
+        return 2 * vectors - 1
 
     # -- parts that are fitted ----------------------------------------------------------------------------------
 
@@ -658,9 +678,9 @@ class SentenceModel(nn.Module, SentenceEncoder):
     def _blocks(self, sentences: Sentences | Packed) -> Tensor:
         """Return the blocks of all towers before postprocessing [batch, sum of `encoded_dims`]."""
         if self._known is not None and isinstance(sentences, Sentences):
-            found = self._known.find(sentences)
-            if found is not None:
-                return to_device(torch.from_numpy(found), self.device)
+            vectors = self._known.find(sentences)
+            if vectors is not None:
+                return to_device(torch.from_numpy(vectors), self.device)
         packed = sentences if isinstance(sentences, Packed) else self.pack(sentences)
         return torch.cat([tower.encoded(packed).float() for tower in self.towers], dim=1)
 
@@ -680,8 +700,8 @@ class SentenceModel(nn.Module, SentenceEncoder):
         objective = self.config.objective
         is_kept = objective is not None and objective.in_saved_model == "kept"
         return {
-            name: value
-            for name, value in self.tensors().items()
+            name: tensor
+            for name, tensor in self.tensors().items()
             if is_kept or not name.startswith("objectives.")
         }
 
@@ -700,11 +720,10 @@ class SentenceModel(nn.Module, SentenceEncoder):
     @property
     def record(self) -> Record:
         """The content of `model.json`."""
-        num_words = len(self.vocabulary)
         return Record(
             config=self.config,
             max_length=self.max_length,
-            num_words=num_words,
+            num_words=len(self.vocabulary),
             num_classes=self.num_classes,
             learned_tasks=dict(self.learned_tasks),
             unicode_form=self.vocabulary.unicode_form,
@@ -789,29 +808,25 @@ class SentenceModel(nn.Module, SentenceEncoder):
             blocks = (
                 sentences[first : first + _CHUNK] for first in range(0, len(sentences), _CHUNK)
             )
-            options = {
-                "prompt": "",
-                "batch_size": batch_size,
-                "towers": towers,
-                "bfloat16": bfloat16,
-            }
-            return np.concatenate(
-                list(encode_blocks(self, blocks, num_processes=num_processes, **options))
+            encoded = encode_blocks(
+                self,
+                blocks,
+                num_processes=num_processes,
+                # The sentences have their prompt already.
+                prompt="",
+                batch_size=batch_size,
+                towers=towers,
+                bfloat16=bfloat16,
             )
-        readers = list(zip(self.config.towers, self.towers, strict=True))[
-            : 1 if towers == "f" else None
-        ]
+            return np.concatenate(list(encoded))
+        readers = self._readers()
+        if towers == "f":
+            readers = readers[:1]
+        if len(readers) < len(self.towers):
+            self._check_first_alone()
         num_blocks = sum(len(tower.encoded_dims) for tower, _ in readers)
-        if len(readers) < len(self.towers) and (
-            self.code is not None or self.postprocessing.is_whitening
-        ):
-            what = "a code" if self.code is not None else "whitening"
-            raise ConfigError(
-                f"towers: must be 'both' for a model with {what}, which reads them all; given 'f'"
-            )
-        out = np.empty(
-            (len(sentences), self.num_bits or self.postprocessing.dim(num_blocks)), dtype=np.float32
-        )
+        dim = self.num_bits or self.postprocessing.dim(num_blocks)
+        out = np.empty((len(sentences), dim), dtype=np.float32)
         with (
             self._evaluating(),
             torch.inference_mode(),
@@ -827,6 +842,22 @@ class SentenceModel(nn.Module, SentenceEncoder):
                         out[first + rows] = self._finish(vectors).cpu().numpy()
         return out
 
+    def _check_first_alone(self) -> None:
+        """Refuse the vectors of the first of two towers where they have no finished form."""
+        reader = None
+        if self.code is not None:
+            reader = "a code"
+        elif self.postprocessing.is_whitening:
+            reader = "whitening"
+        if reader is not None:
+            raise ConfigError(
+                f"towers: must be 'both' for a model with {reader}, which reads them all; given 'f'"
+            )
+
+    def _readers(self) -> list[tuple[EncoderConfig, Tower]]:
+        """Return the towers with their settings."""
+        return list(zip(self.config.towers, self.towers, strict=True))
+
     def num_tokens(self, sentences: list[str]) -> npt.NDArray[np.int64]:
         """Return how many tokens of the vocabulary are read of each sentence, int64 [sentences]."""
         start = self._prompt(None, None)
@@ -839,10 +870,9 @@ class SentenceModel(nn.Module, SentenceEncoder):
 
         The same sentences in the same order give the same bits.
         """
-        readers = list(zip(self.config.towers, self.towers, strict=True))
         out = np.empty((len(sentences.lengths), sum(self.config.encoded_dims)), dtype=np.float32)
         with self._evaluating(), torch.inference_mode():
-            for rows, blocks in self._encode_blocks(sentences, readers, batch_size):
+            for rows, blocks in self._encode_blocks(sentences, self._readers(), batch_size):
                 out[rows] = blocks.cpu().numpy()
         return out
 
@@ -866,17 +896,18 @@ class SentenceModel(nn.Module, SentenceEncoder):
         self, chunk: Sentences, readers: list[tuple[EncoderConfig, Tower]], batch_size: int
     ) -> Iterator[tuple[npt.NDArray[np.int64], Tensor]]:
         """Yield rows of the chunk and their blocks in float32; a distinct word is projected once for all."""
-        blocks = pack_blocks(chunk, batch_size=batch_size, device=self.device)
-        projected: list[Any] = []
-        for rows, packed in zip(
-            block_rows(chunk.lengths, batch_size=batch_size), blocks, strict=True
-        ):
-            projected = projected or [reader.project(packed.words) for _, reader in readers]
-            towers = [
-                reader.read_encoded(packed, one)
-                for (_, reader), one in zip(readers, projected, strict=True)
+        blocks_of_rows = block_rows(chunk.lengths, batch_size=batch_size)
+        packed_blocks = pack_blocks(chunk, batch_size=batch_size, device=self.device)
+        projections: list[Any] = []
+        for rows, packed in zip(blocks_of_rows, packed_blocks, strict=True):
+            if not projections:
+                # All blocks of a chunk have the same distinct words.
+                projections = [tower.project(packed.words) for _, tower in readers]
+            vectors = [
+                tower.read_encoded(packed, projection)
+                for (_, tower), projection in zip(readers, projections, strict=True)
             ]
-            yield rows, torch.cat(towers, dim=1).float()
+            yield rows, torch.cat(vectors, dim=1).float()
 
     def encode_packed(
         self, sentences: list[str], *, batch_size: int = 512

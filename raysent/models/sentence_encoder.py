@@ -33,7 +33,8 @@ _SHOWN_TEXTS = 8192
 # Held while a model moves to its device.
 _PLACING = lock_for_forks()
 # Of the columns of a table that a message shows.
-_SHOWN_COLUMNS, _SHOWN_CHARACTERS = 5, 40
+_SHOWN_COLUMNS = 5
+_SHOWN_CHARACTERS = 40
 
 
 class PredictsTasks(Protocol):
@@ -187,18 +188,22 @@ class SentenceEncoder(ABC):
             texts, show=bool(show_progress_bar), batch_size=batch_size, **options
         )
         self._check_finite(vectors, texts)
-        vectors = vectors if truncate_dim is None else vectors[:, :truncate_dim]
-        vectors = normalize_rows(vectors) if normalize_embeddings else vectors
-        rows = (
-            vectors
-            if precision in (None, "float32")
-            else _quantize(vectors, is_signed=precision == "binary")
-        )
+        if truncate_dim is not None:
+            vectors = vectors[:, :truncate_dim]
+        if normalize_embeddings:
+            vectors = normalize_rows(vectors)
+        rows: npt.NDArray[Any] = vectors
+        if precision in ("ubinary", "binary"):
+            rows = _quantize(vectors, is_signed=precision == "binary")
+        is_single = isinstance(sentences, str)
         if not (convert_to_numpy or convert_to_tensor):
             tensors = list(_tensor_of(rows))
-            return tensors[0] if isinstance(sentences, str) else tensors
-        found = rows[0] if isinstance(sentences, str) else rows
-        return _tensor_of(found) if convert_to_tensor else found
+            return tensors[0] if is_single else tensors
+        if is_single:
+            rows = rows[0]
+        if convert_to_tensor:
+            return _tensor_of(rows)
+        return rows
 
     def encode_query(self, sentences: Texts, *args: Any, **options: Any) -> Any:
         """Encode queries: `encode`, with the prompt `query` where the model has one."""
@@ -326,8 +331,8 @@ class SentenceEncoder(ABC):
     @property
     def model_card_data(self) -> EvaluationMetrics:
         """Where the evaluators of sentence-transformers store what they measured."""
-        found: EvaluationMetrics = self.__dict__.setdefault("_metrics", EvaluationMetrics())
-        return found
+        metrics: EvaluationMetrics = self.__dict__.setdefault("_metrics", EvaluationMetrics())
+        return metrics
 
     @overload
     def similarity(self, a: Tensor, b: Tensor | npt.ArrayLike) -> Tensor: ...
@@ -342,8 +347,9 @@ class SentenceEncoder(ABC):
             float32 [rows, columns]: the cosine, 0 for a vector of zeros; for codes, minus the number of differing
             bits. A tensor if `a` is a tensor.
         """
-        one, other = self._comparable(a), self._comparable(b)
-        return self._measured(one @ other.T, like=a, dim=one.shape[1])
+        rows = self._comparable(a)
+        columns = self._comparable(b)
+        return self._measured(rows @ columns.T, like=a, dim=rows.shape[1])
 
     @overload
     def similarity_pairwise(self, a: Tensor, b: Tensor | npt.ArrayLike) -> Tensor: ...
@@ -359,23 +365,28 @@ class SentenceEncoder(ABC):
         Returns:
             float32 [rows]; a tensor if `a` is a tensor.
         """
-        one, other = self._comparable(a), self._comparable(b)
-        return self._measured((one * other).sum(axis=1), like=a, dim=one.shape[1])
+        first = self._comparable(a)
+        second = self._comparable(b)
+        return self._measured((first * second).sum(axis=1), like=a, dim=first.shape[1])
 
     def _comparable(self, vectors: Tensor | npt.ArrayLike) -> Float32:
         """Return vectors of unit length, or bits as -1 and 1, float32 [rows, dim]."""
-        values = vectors.detach().cpu().numpy() if _is_tensor(vectors) else np.asarray(vectors)
-        rows = np.atleast_2d(values.astype(np.float32, copy=False))
-        return normalize_rows(rows) if self.similarity_measure == "cosine" else 2 * rows - 1
+        if _is_tensor(vectors):
+            vectors = vectors.detach().cpu().numpy()
+        rows = np.atleast_2d(np.asarray(vectors).astype(np.float32, copy=False))
+        if self.similarity_measure == "cosine":
+            return normalize_rows(rows)
+        return 2 * rows - 1
 
     def _measured(
         self, products: Float32, *, like: Tensor | npt.ArrayLike, dim: int
     ) -> Float32 | Tensor:
         """Return cosines, or minus the number of differing bits of `dim`, as a tensor if `like` is one."""
-        found: Float32 = (
-            products if self.similarity_measure == "cosine" else (products - dim) / np.float32(2)
-        )
-        return _tensor_of(found) if _is_tensor(like) else found
+        similarities = products
+        if self.similarity_measure != "cosine":
+            # Of bits as -1 and 1 the product is the number of equal ones less that of different ones.
+            similarities = (products - dim) / np.float32(2)
+        return _tensor_of(similarities) if _is_tensor(like) else similarities
 
     def _encode_with_progress(
         self, texts: list[str], *, show: bool, batch_size: int, **options: Any
@@ -385,12 +396,12 @@ class SentenceEncoder(ABC):
         from rich.console import Console  # noqa: PLC0415 - only a call that shows its progress needs it
         from rich.progress import track  # noqa: PLC0415 - as above
 
-        blocks = [
-            texts[first : first + _SHOWN_TEXTS] for first in range(0, len(texts), _SHOWN_TEXTS)
-        ] or [[]]
-        shown = track(blocks, "Encoding", console=Console(stderr=True))
+        # No text makes a block too, whose vectors have the model's size.
+        starts = range(0, max(1, len(texts)), _SHOWN_TEXTS)
+        blocks = [texts[start : start + _SHOWN_TEXTS] for start in starts]
+        tracked = track(blocks, "Encoding", console=Console(stderr=True))
         return np.concatenate(
-            [self.encode_texts(block, batch_size=batch_size, **options) for block in shown]
+            [self.encode_texts(block, batch_size=batch_size, **options) for block in tracked]
         )
 
     def _check_finite(self, vectors: Float32, texts: list[str]) -> None:
@@ -428,13 +439,17 @@ class SentenceEncoder(ABC):
         return self._prompt(name, None)
 
     def _prompt(self, name: str | None, prompt: str | None) -> str:
-        name = self.default_prompt_name if name is None else name
-        if prompt is not None or name is None:
-            return prompt or ""
+        """Return what stands before each sentence: `prompt`, or that of a name, or of the default name."""
+        if prompt is not None:
+            return prompt
+        if name is None:
+            name = self.default_prompt_name
+        if name is None:
+            return ""
         if name not in self.prompts:
-            known = ", ".join(self.prompts) or "none"
+            names = ", ".join(self.prompts) or "none"
             raise ConfigError(
-                f"prompt_name: must be one of the model's prompts ({known}); given {name!r}"
+                f"prompt_name: must be one of the model's prompts ({names}); given {name!r}"
             )
         return self.prompts[name]
 
@@ -442,10 +457,10 @@ class SentenceEncoder(ABC):
         self, names: tuple[str, ...], args: tuple[Any, ...], options: dict[str, Any]
     ) -> dict[str, Any]:
         """Return the options with the first of the prompts that the model has, unless one is given."""
-        found = next((name for name in names if name in self.prompts), None)
-        if found is None or args or options.get("prompt_name") or options.get("prompt"):
+        prompt_name = next((name for name in names if name in self.prompts), None)
+        if prompt_name is None or args or options.get("prompt_name") or options.get("prompt"):
             return options
-        return {**options, "prompt_name": found}
+        return {**options, "prompt_name": prompt_name}
 
 
 class JoinedEncoders(SentenceEncoder):
@@ -466,9 +481,10 @@ class JoinedEncoders(SentenceEncoder):
         """
         self.encoders = tuple(encoders)
         self._normalizes = normalizes
-        self.learned_tasks = {
-            name: rows for one in self.encoders for name, rows in one.learned_tasks.items()
-        }
+        learned_tasks: dict[str, str] = {}
+        for encoder in self.encoders:
+            learned_tasks.update(encoder.learned_tasks)
+        self.learned_tasks = learned_tasks
 
     def get_sentence_embedding_dimension(self) -> int:
         """Return the sum of the encoders' sizes."""
@@ -477,8 +493,12 @@ class JoinedEncoders(SentenceEncoder):
     @property
     def max_seq_length(self) -> int | None:
         """Tokens that some encoder reads of a longer sentence."""
-        lengths = [encoder.max_seq_length for encoder in self.encoders]
-        return None if None in lengths else max(length for length in lengths if length is not None)
+        lengths = []
+        for encoder in self.encoders:
+            if encoder.max_seq_length is None:
+                return None
+            lengths.append(encoder.max_seq_length)
+        return max(lengths)
 
     def num_tokens(self, sentences: list[str]) -> npt.NDArray[np.int64]:
         """Return the tokens of each sentence for the encoder that reads most, int64 [sentences]."""
@@ -508,17 +528,19 @@ class JoinedEncoders(SentenceEncoder):
             "prompt": prompt,
         }
         blocks = [
-            one.encode(sentences, **one._with_prompt(reads_as, (), options))
-            for one in self.encoders
+            encoder.encode(sentences, **encoder._with_prompt(reads_as, (), options))
+            for encoder in self.encoders
         ]
         return np.concatenate(blocks, axis=1)
 
     def _with_prompt(
         self, names: tuple[str, ...], args: tuple[Any, ...], options: dict[str, Any]
     ) -> dict[str, Any]:
-        is_given = args or options.get("prompt_name") or options.get("prompt")
-        has_any = any(one._with_prompt(names, (), {}) for one in self.encoders)
-        return {**options, "reads_as": names} if has_any and not is_given else options
+        if args or options.get("prompt_name") or options.get("prompt"):
+            return options
+        if not any(encoder._with_prompt(names, (), {}) for encoder in self.encoders):
+            return options
+        return {**options, "reads_as": names}
 
     def _place(self, device: str | torch.device | None, *, is_loaded: bool = False) -> None:
         for encoder in self.encoders:
@@ -553,9 +575,8 @@ class EvaluationMetrics:
     ) -> None:
         """Store measures; evaluators of sentence-transformers call this."""
         del epoch, step
-        self.metrics.setdefault(
-            str(getattr(evaluator, "name", "") or type(evaluator).__name__), {}
-        ).update(metrics)
+        name = getattr(evaluator, "name", "") or type(evaluator).__name__
+        self.metrics.setdefault(str(name), {}).update(metrics)
 
 
 def no_task(name: str, *, is_made_by_name: bool = False) -> ConfigError:
@@ -565,18 +586,21 @@ def no_task(name: str, *, is_made_by_name: bool = False) -> ConfigError:
         name: The model's name.
         is_made_by_name: Whether its name is that of a scheme: it has no folder that could hold what predicts.
     """
-    way = f"'raysent evaluate {shlex.quote(name)} --task FILE' fits what does"
+    fix = f"'raysent evaluate {shlex.quote(name)} --task FILE' fits what does"
     if is_made_by_name:
-        way = (
+        fix = (
             f"'raysent ensemble {shlex.quote(name)} --task FILE -o FOLDER' makes a model that does"
         )
-    return ConfigError(f"{name}: predicts no task; {way}")
+    return ConfigError(f"{name}: predicts no task; {fix}")
 
 
 def _quantize(vectors: Float32, *, is_signed: bool) -> npt.NDArray[Any]:
     """Return the signs of vectors [rows, dim] as bytes [rows, ceil(dim / 8)]."""
     packed = np.packbits(vectors > 0, axis=1)
-    return (packed.astype(np.int16) - 128).astype(np.int8) if is_signed else packed
+    if not is_signed:
+        return packed
+    # In 16 bits, as 0 less 128 is no number of uint8.
+    return (packed.astype(np.int16) - 128).astype(np.int8)
 
 
 @dataclass(frozen=True)
@@ -661,8 +685,11 @@ def column_names(table: object) -> str | None:
         names = getattr(table, "columns", None)
     if names is None or callable(names) or isinstance(names, str):
         return None
-    shown = [str(column)[:_SHOWN_CHARACTERS] for column in list(names)[: _SHOWN_COLUMNS + 1]]
-    return ", ".join(shown[:_SHOWN_COLUMNS]) + (", …" if len(shown) > _SHOWN_COLUMNS else "")
+    columns = list(names)
+    shown = [str(column)[:_SHOWN_CHARACTERS] for column in columns[:_SHOWN_COLUMNS]]
+    if len(columns) > _SHOWN_COLUMNS:
+        shown.append("…")
+    return ", ".join(shown)
 
 
 def check_size(name: str, value: object) -> int:
@@ -696,14 +723,12 @@ def _device(name: str | torch.device, *, can_move: bool) -> torch.device:
         raise ConfigError(
             f"device: must be a device of torch, such as cpu or cuda:0; given {name!r}"
         ) from None
-    if (
-        can_move
-        and device.type == "cuda"
-        and (device.index or 0) >= (count := torch.cuda.device_count())
-    ):
-        raise ConfigError(
-            f"device {device}: must be a device of this machine; PyTorch finds {count} GPUs; choose cpu"
-        )
+    if can_move and device.type == "cuda":
+        num_gpus = torch.cuda.device_count()
+        if (device.index or 0) >= num_gpus:
+            raise ConfigError(
+                f"device {device}: must be a device of this machine; PyTorch finds {num_gpus} GPUs; choose cpu"
+            )
     return device
 
 
