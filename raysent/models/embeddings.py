@@ -107,8 +107,8 @@ class WordTable(nn.Module):
             vectors = functional.embedding(words, self.weight)
         if not (self.training and self.dropout):
             return vectors
-        kept = torch.rand(vectors.shape, generator=self.generator) >= self.dropout
-        return vectors * to_device(kept, vectors.device) / (1 - self.dropout)
+        mask = torch.rand(vectors.shape, generator=self.generator) >= self.dropout
+        return vectors * to_device(mask, vectors.device) / (1 - self.dropout)
 
 
 class _Rows(torch.autograd.Function):
@@ -127,14 +127,19 @@ class _Rows(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[None, None]:
-        (words,), weight = ctx.saved_tensors, ctx.weight
-        if weight.grad is not None and not weight.grad.is_sparse:  # of a penalty on all words
+        (words,) = ctx.saved_tensors
+        weight = ctx.weight
+        if weight.grad is not None and not weight.grad.is_sparse:
+            # A penalty on all words has left a dense gradient.
             weight.grad.index_add_(0, words, gradient)
             return None, None
         rows = torch.sparse_coo_tensor(
             words[None], gradient, weight.shape, is_coalesced=True, check_invariants=False
         )
-        weight.grad = rows if weight.grad is None else weight.grad + rows
+        if weight.grad is None:
+            weight.grad = rows
+        else:
+            weight.grad = weight.grad + rows
         return None, None
 
 
@@ -170,39 +175,45 @@ class Tables:
     def table(self, config: EmbeddingConfig) -> WordTable:
         """Return a new trained table, or the only fixed table of these vectors."""
         if config.trained:
-            return WordTable(self._values(config), trained=True, dropout=config.dropout)
+            return WordTable(self._weight(config), trained=True, dropout=config.dropout)
         if config not in self._fixed:
             self._fixed[config] = WordTable(
-                self._values(config), trained=False, dropout=config.dropout
+                self._weight(config), trained=False, dropout=config.dropout
             )
         return self._fixed[config]
 
-    def _values(self, config: EmbeddingConfig) -> Tensor:
-        values = torch.empty(len(self._vocabulary), config.dim)
-        values.uniform_(-_TRAINED_LIMIT, _TRAINED_LIMIT, generator=self.generator)
+    def _weight(self, config: EmbeddingConfig) -> Tensor:
+        """Return the initial vectors of all words, float32 [vocabulary, dim]."""
+        weight = torch.empty(len(self._vocabulary), config.dim)
+        weight.uniform_(-_TRAINED_LIMIT, _TRAINED_LIMIT, generator=self.generator)
         if config.vectors is not None:
             if not config.trained:
-                # Every word without a vector has that of the unknown word.
+                # Every word without a vector has that of the unknown word. It is drawn also where it is zero, so that
+                # what is drawn next does not depend on it.
                 unknown = torch.rand(config.dim, generator=self.generator)
-                values[:] = unknown if config.unknown == "random" else 0.0
-            self._fill(values, config)
-        values[PAD_ID] = 0.0
-        return values
+                if config.unknown == "zero":
+                    unknown = torch.zeros(config.dim)
+                weight[:] = unknown
+            self._fill(weight, config)
+        weight[PAD_ID] = 0.0
+        return weight
 
-    def _fill(self, values: Tensor, config: EmbeddingConfig) -> None:
+    def _fill(self, weight: Tensor, config: EmbeddingConfig) -> None:
+        """Set the rows of the words that have a vector in the source that `config` names."""
         if config.vectors == CORPUS_VECTORS:
             if self._corpus_vectors is None:
                 raise ConfigError(
                     "encoder.embedding.vectors: 'ppmi' counts vectors from a corpus; given no corpus"
                 )
-            given = self._corpus_vectors(config.dim)
-            _check_dim(given, config)
-            values[UNK_ID + 1 :] = torch.from_numpy(given[UNK_ID + 1 :])
+            counted = self._corpus_vectors(config.dim)
+            _check_dim(counted, config)
+            # Padding and unknown words are not counted.
+            weight[UNK_ID + 1 :] = torch.from_numpy(counted[UNK_ID + 1 :])
             return
         vectors = given_vectors(str(config.vectors), self._vocabulary)
         _check_dim(vectors.vectors, config)
         rows, sources = shared_words(self._vocabulary, vectors)
-        values[rows] = torch.from_numpy(vectors.vectors[sources])
+        weight[rows] = torch.from_numpy(vectors.vectors[sources])
 
 
 class EmptyTables(Tables):
@@ -210,7 +221,7 @@ class EmptyTables(Tables):
 
     sets_values = False
 
-    def _values(self, config: EmbeddingConfig) -> Tensor:
+    def _weight(self, config: EmbeddingConfig) -> Tensor:
         return torch.empty(len(self._vocabulary), config.dim)
 
 
@@ -244,20 +255,22 @@ def sentence_keys(sentences: Sentences) -> Keys:
     if len(sentences.lengths) == 0:
         return np.empty(0, dtype=np.uint64)
     starts = np.cumsum(sentences.lengths) - sentences.lengths
-    places = np.arange(len(sentences.ids)) - np.repeat(starts, sentences.lengths)
-    words = _mixed((places.astype(np.uint64) << np.uint64(32)) | sentences.ids.astype(np.uint64))
-    return _mixed(np.add.reduceat(words, starts))
+    positions = np.arange(len(sentences.ids)) - np.repeat(starts, sentences.lengths)
+    # A word's key says where in its sentence it stands, so that their sum depends on their order.
+    high_bits = positions.astype(np.uint64) << np.uint64(32)
+    word_keys = _mixed(high_bits | sentences.ids.astype(np.uint64))
+    return _mixed(np.add.reduceat(word_keys, starts))
 
 
-def _mixed(values: Keys) -> Keys:
+def _mixed(numbers: Keys) -> Keys:
     """Return a permutation of the numbers of 64 bits in which each bit depends on all.
 
     Source: Steele et al., 2014, "Fast splittable pseudorandom number generators", mix64 variant 13.
     """
-    values = values + np.uint64(0x9E3779B97F4A7C15)
-    values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return values ^ (values >> np.uint64(31))
+    numbers = numbers + np.uint64(0x9E3779B97F4A7C15)
+    numbers = (numbers ^ (numbers >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    numbers = (numbers ^ (numbers >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return numbers ^ (numbers >> np.uint64(31))
 
 
 class KnownVectors:
@@ -271,7 +284,8 @@ class KnownVectors:
     """
 
     def __init__(self, keys: Keys, vectors: npt.NDArray[np.float32]) -> None:
-        self._keys, self._vectors = keys, vectors
+        self._keys = keys
+        self._vectors = vectors
 
     def __len__(self) -> int:
         return len(self._keys)
@@ -282,5 +296,5 @@ class KnownVectors:
         rows = np.minimum(np.searchsorted(self._keys, keys), len(self._keys) - 1)
         if not np.array_equal(self._keys[rows], keys):
             return None
-        found: npt.NDArray[np.float32] = self._vectors[rows]
-        return found
+        vectors: npt.NDArray[np.float32] = self._vectors[rows]
+        return vectors

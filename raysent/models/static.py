@@ -53,16 +53,22 @@ from raysent.storage.layout import MODEL_FILE
 # Size of a vector, as by model2vec.
 DIM = 256
 
-_CONFIG_FILE, _TENSORS_FILE, _TOKENIZER_FILE = "config.json", "model.safetensors", "tokenizer.json"
+_CONFIG_FILE = "config.json"
+_TENSORS_FILE = "model.safetensors"
+_TOKENIZER_FILE = "tokenizer.json"
 _FILES = (_CONFIG_FILE, _TENSORS_FILE, _TOKENIZER_FILE)
-_MODEL_TYPE, _VECTORS = "model2vec", "embeddings"
+_MODEL_TYPE = "model2vec"
+# The name of the table among the tensors.
+_VECTORS = "embeddings"
 # What makes tables; the second is what the first reads tokenizers with.
 _LIBRARIES = ("model2vec", "skeletoken")
 # Changes whenever the same encoder gives another table.
 _RECIPE = 1
 _SIF_COEFFICIENT = 1e-4
 # Tokens read of a longer text, where the folder does not say how many.
-_MAX_TOKENS, _NO_LIMIT = 512, 1 << 20
+_MAX_TOKENS = 512
+# Stands for a limit of 0 or null, which means none.
+_NO_LIMIT = 1 << 20
 # Names that a vocabulary knows the unknown sub-word by.
 _UNKNOWN = ("[UNK]", UNK_WORD)
 # Sub-words of single bytes, which no text spells.
@@ -88,11 +94,11 @@ def is_static_folder(folder: Path) -> bool:
     """Return whether a folder holds a table in the form of model2vec."""
     if not all((folder / name).is_file() for name in _FILES):
         return False
-    values = read_json(folder / _CONFIG_FILE)
-    if not isinstance(values, dict):
+    settings = read_json(folder / _CONFIG_FILE)
+    if not isinstance(settings, dict):
         return False
-    if "model_type" in values:
-        return bool(values["model_type"] == _MODEL_TYPE)
+    if "model_type" in settings:
+        return bool(settings["model_type"] == _MODEL_TYPE)
     # model2vec writes no type for a model that was made of arrays.
     return _VECTORS in tensor_types(folder / _TENSORS_FILE)
 
@@ -273,6 +279,7 @@ def _vectors(path: Path, name: str) -> Tensor:
 
 def _unknown_id(model: dict[str, Any]) -> int | None:
     """Return the id of what a tokenizer's model does not know; None where it knows everything."""
+    # A unigram model says which by its id, others by its text.
     if "unk_id" in model:
         number = model["unk_id"]
         return None if number is None else int(number)
@@ -315,11 +322,12 @@ def read_static_vectors(name: str, words: Sequence[str]) -> WordVectors:
     texts = [word.removeprefix(WORD_START) for word in spelled]
     read = table.vocabulary.ids(texts, max_length=table.max_length)
     starts = np.cumsum(read.lengths) - read.lengths
-    ids, offsets = torch.from_numpy(read.ids.astype(np.int64)), torch.from_numpy(starts)
+    ids = torch.from_numpy(read.ids.astype(np.int64))
+    offsets = torch.from_numpy(starts)
     sums = functional.embedding_bag(ids, table.vectors, offsets, mode="sum")
-    kept: npt.NDArray[np.bool_] = sums.any(dim=1).numpy()
-    if not kept.any():
+    # The unknown sub-word's vector is zero, and so is the sum of a word that has no other.
+    has_vector: npt.NDArray[np.bool_] = sums.any(dim=1).numpy()
+    if not has_vector.any():
         raise DataError(f"{name}: must know words of the vocabulary; it knows none; name another")
-    return WordVectors(
-        [word for word, is_kept in zip(spelled, kept, strict=True) if is_kept], sums.numpy()[kept]
-    )
+    spelled_words = [spelled[index] for index in np.flatnonzero(has_vector)]
+    return WordVectors(spelled_words, sums.numpy()[has_vector])
