@@ -87,7 +87,7 @@ class VectorCode:
         Raises:
             ArtifactError: If the folder cannot be written.
         """
-        tensors = {name: value.detach() for name, value in self.code.named_parameters()}
+        tensors = {name: parameter.detach() for name, parameter in self.code.named_parameters()}
         save_tensors(folder / TENSORS_FILE, tensors)
         about = {
             "kind": KIND,
@@ -165,8 +165,8 @@ def rotate(
     code.eval()
     held_out = _tensor(vectors[np.sort(order[:num_held_out])])
     with torch.inference_mode():
-        kept = similarity_kept(held_out, code(held_out))
-    return VectorCode(config, dim, code), kept
+        correlation = similarity_kept(held_out, code(held_out))
+    return VectorCode(config, dim, code), correlation
 
 
 def _tensor(vectors: np.ndarray) -> Tensor:
@@ -222,12 +222,11 @@ def write_vectors(path: Path, vectors: np.ndarray, texts: Sequence[str]) -> None
             import pyarrow as pa  # noqa: PLC0415 - only this form needs it
             from pyarrow import parquet  # noqa: PLC0415
 
-            values = pa.FixedSizeListArray.from_arrays(
+            vector_column = pa.FixedSizeListArray.from_arrays(
                 pa.array(vectors.reshape(-1)), vectors.shape[1]
             )
-            parquet.write_table(
-                pa.table({"text": pa.array(texts, pa.string()), "vector": values}), stream
-            )
+            text_column = pa.array(texts, pa.string())
+            parquet.write_table(pa.table({"text": text_column, "vector": vector_column}), stream)
         else:
             np.save(stream, vectors)
 
@@ -240,6 +239,7 @@ def read_vectors(path: Path) -> np.ndarray:
     """
     try:
         loaded = np.load(path, mmap_mode="r", allow_pickle=False)
+        # An .npz is a collection of arrays.
         vectors: np.ndarray = loaded if isinstance(loaded, np.ndarray) else loaded["vectors"]
     except FileNotFoundError:
         raise DataError(

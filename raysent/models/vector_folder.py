@@ -70,7 +70,9 @@ class VectorFormat:
     @property
     def width(self) -> int:
         """Items of the list of a vector."""
-        return self.dim if self.precision != "ubinary" else -(-self.dim // 8)
+        if self.precision == "ubinary":
+            return -(-self.dim // 8)
+        return self.dim
 
     @property
     def dtype(self) -> type[np.generic]:
@@ -79,13 +81,14 @@ class VectorFormat:
 
     def schema(self, version: str, origin: str = "") -> pa.Schema:
         """Return the schema of a Parquet file of the text's file of this version, which is at `origin`."""
-        item = pa.field("element", pa.from_numpy_dtype(self.dtype), nullable=False)
+        number = pa.field("element", pa.from_numpy_dtype(self.dtype), nullable=False)
         fields = [
             pa.field("file", pa.string(), nullable=False),
             pa.field("row", pa.int64(), nullable=False),
-            *([pa.field("text", pa.string(), nullable=False)] if self.has_text else []),
-            pa.field("vector", pa.list_(item, self.width), nullable=False),
         ]
+        if self.has_text:
+            fields.append(pa.field("text", pa.string(), nullable=False))
+        fields.append(pa.field("vector", pa.list_(number, self.width), nullable=False))
         about = {
             "kind": _KIND,
             "version": _FORMAT_VERSION,
@@ -102,15 +105,21 @@ class VectorFormat:
 
     def difference(self, other: VectorFormat) -> str:
         """Return which value another format has in place of this one's; empty if both give equal vectors."""
+        if self.model_key != other.model_key and self.model == other.model:
+            return f"of the model {self.model}, before it changed"
         if self.model_key != other.model_key:
-            known = "before it changed" if self.model == other.model else f"not of {other.model}"
-            return f"of the model {self.model}, {known}"
-        mine, others = ({**asdict(one), **one.options} for one in (self, other))
-        mine, others = {**dict.fromkeys(others), **mine}, {**dict.fromkeys(mine), **others}
-        names = [
-            name for name in mine if name not in ("model", "options") and mine[name] != others[name]
-        ]
-        return f"with {names[0]} = {mine[names[0]]!r}, not {others[names[0]]!r}" if names else ""
+            return f"of the model {self.model}, not of {other.model}"
+        settings = {**asdict(self), **self.options}
+        other_settings = {**asdict(other), **other.options}
+        # The other's names come first; an option that one of the two lacks counts as None.
+        for name in {**other_settings, **settings}:
+            if name in ("model", "options"):
+                continue
+            setting = settings.get(name)
+            other_setting = other_settings.get(name)
+            if setting != other_setting:
+                return f"with {name} = {setting!r}, not {other_setting!r}"
+        return ""
 
 
 @dataclass(frozen=True)
@@ -158,9 +167,10 @@ class VectorFolder:
         Args:
             name: Path or ``s3://`` address.
         """
-        self.name = (
-            "s3://" + str(name).removeprefix("s3:").strip("/") if is_remote(name) else str(name)
-        )
+        self.name = str(name)
+        if is_remote(name):
+            # A path has lost a slash of the address.
+            self.name = "s3://" + self.name.removeprefix("s3:").strip("/")
 
     @property
     def local(self) -> Path | None:
@@ -173,10 +183,14 @@ class VectorFolder:
 
     def name_of(self, path: str) -> str | None:
         """Return the text's file whose Parquet file a path or address, by any link, would be; None for others."""
-        real = str if is_remote(path) else os.path.realpath
-        place, inside = real(path), f"{real(self.name).rstrip('/')}/"
-        is_own = place.startswith(inside) and place.endswith(_SUFFIX)
-        return place.removeprefix(inside).removesuffix(_SUFFIX) if is_own else None
+        folder = self.name
+        if not is_remote(path):
+            path = os.path.realpath(path)
+            folder = os.path.realpath(folder)
+        start = folder.rstrip("/") + "/"
+        if not (path.startswith(start) and path.endswith(_SUFFIX)):
+            return None
+        return path.removeprefix(start).removesuffix(_SUFFIX)
 
     @property
     def _about(self) -> str:
@@ -189,14 +203,14 @@ class VectorFolder:
             ArtifactError: If `vectors.json` is damaged or of another version.
         """
         path = self._about
-        data = read_shared(path)
-        if data is None:
+        content = read_shared(path)
+        if content is None:
             return None
-        values = _parsed(data, path)
+        about = _parsed(content, path)
         try:
-            if values.pop("kind") != _KIND or values.pop("version") != _FORMAT_VERSION:
+            if about.pop("kind") != _KIND or about.pop("version") != _FORMAT_VERSION:
                 raise KeyError("kind")
-            return VectorFormat(**values)
+            return VectorFormat(**about)
         except (KeyError, TypeError, AttributeError):
             raise ArtifactError(
                 f"{path}: not vectors of this version; run 'raysent encode' into another"
@@ -208,13 +222,13 @@ class VectorFolder:
         Raises:
             ArtifactError: If the folder has no vectors, or `vectors.json` is damaged.
         """
-        found = self.find_format()
-        if found is None:
+        vector_format = self.find_format()
+        if vector_format is None:
             raise ArtifactError(
                 f"{self.name}: must be a folder of vectors; no {VECTORS_FILE} is there; "
                 "'raysent index MODEL TEXT -o DIR' writes one"
             )
-        return found
+        return vector_format
 
     def use(self, format: VectorFormat) -> None:
         """Begin a folder, or check that it has vectors of this format.
@@ -222,14 +236,15 @@ class VectorFolder:
         Raises:
             ArtifactError: If it has others, or cannot be written.
         """
-        found = self.find_format()
-        if found is None:
-            values = {"kind": _KIND, "version": _FORMAT_VERSION, **asdict(format)}
+        present = self.find_format()
+        if present is None:
+            about = {"kind": _KIND, "version": _FORMAT_VERSION, **asdict(format)}
+            text = json.dumps(about, indent=2, ensure_ascii=False)
             with whole_file(self._about) as temporary:
-                temporary.write_text(
-                    json.dumps(values, indent=2, ensure_ascii=False) + "\n", encoding="utf-8"
-                )
-        elif difference := found.difference(format):
+                temporary.write_text(text + "\n", encoding="utf-8")
+            return
+        difference = present.difference(format)
+        if difference:
             raise ArtifactError(
                 f"output {self.name}: holds vectors {difference}; name another folder"
             )
@@ -240,14 +255,15 @@ class VectorFolder:
         Raises:
             ArtifactError: If one is damaged, or of another format than the folder.
         """
-        key, found = self.format().key, [self._read_footer(name) for name in self.names()]
-        for file in found:
+        key = self.format().key
+        files = [self._read_footer(name) for name in self.names()]
+        for file in files:
             if file.format != key:
                 path = self.path_of(file.name)
                 raise ArtifactError(
                     f"{path}: must be as {VECTORS_FILE} says, or one is damaged; encode into another folder"
                 )
-        return found
+        return files
 
     def find_file(self, file: str) -> VectorFile | None:
         """Return a text's file that has been encoded; None if it has not, or its Parquet file is damaged.
@@ -255,29 +271,30 @@ class VectorFolder:
         All pages of a local file are read; a bucket compares checksums of its own.
         """
         try:
-            found = self._read_footer(file)
-            is_whole = self.local is None or found.num_rows == sum(
-                rows.num_rows for rows in self._row_groups(file)
-            )
-            return found if is_whole else None
+            vector_file = self._read_footer(file)
+            if self.local is None:
+                return vector_file
+            num_rows = sum(rows.num_rows for rows in self._row_groups(file))
         except ArtifactError:
             return None
+        return vector_file if vector_file.num_rows == num_rows else None
 
     def names(self) -> list[str]:
         """Return the names of all texts' files that have a Parquet file, sorted."""
         if self.local is None:
             start = f"{self.name}/"
-            found = [
-                item.address.removeprefix(start) for item in list_s3(start, kind=ArtifactError)
-            ]
+            objects = list_s3(start, kind=ArtifactError)
+            paths = [bucket_object.address.removeprefix(start) for bucket_object in objects]
         else:
-            found = [
+            paths = [
                 path.relative_to(self.local).as_posix() for path in self.local.rglob(f"*{_SUFFIX}")
             ]
-        hidden = (
-            name for name in found if not any(part.startswith(".") for part in name.split("/"))
-        )
-        return sorted(name.removesuffix(_SUFFIX) for name in hidden if name.endswith(_SUFFIX))
+        names = []
+        for path in paths:
+            is_hidden = any(part.startswith(".") for part in path.split("/"))
+            if path.endswith(_SUFFIX) and not is_hidden:
+                names.append(path.removesuffix(_SUFFIX))
+        return sorted(names)
 
     @contextlib.contextmanager
     def writing(
@@ -297,17 +314,17 @@ class VectorFolder:
         schema = format.schema(version, origin)
         # Vectors are almost random bits, which no compression makes smaller.
         compression = {name: "zstd" for name in schema.names if name != "vector"}
+        dictionary_columns = ["file"]
+        if format.precision != "float32":
+            # Parquet has no type of a byte: only by a dictionary does one take 8 bits.
+            dictionary_columns.append("vector.list.element")
         with (
             whole_file(self.path_of(file)) as temporary,
             parquet.ParquetWriter(
                 temporary,
                 schema,
                 compression=compression,
-                # Parquet has no type of a byte: only by a dictionary does one take 8 bits.
-                use_dictionary=[
-                    "file",
-                    *([] if format.precision == "float32" else ["vector.list.element"]),
-                ],
+                use_dictionary=dictionary_columns,
                 write_statistics=["file", "row"],
                 write_page_checksum=True,
             ) as stream,
@@ -327,16 +344,20 @@ class VectorFolder:
             ArtifactError: If a file is damaged.
         """
         format = self.format()
-        columns = ["vector", *(["text"] if with_text and format.has_text else [])]
-        for name in self.names() if files is None else files:
+        with_text = with_text and format.has_text
+        columns = ["vector"]
+        if with_text:
+            columns.append("text")
+        if files is None:
+            files = self.names()
+        for name in files:
             first_row = 0
             with self._opened(name) as opened:
                 for batch in opened.iter_batches(_BATCH_ROWS, columns=columns, use_threads=False):
-                    flat = batch.column("vector").flatten().to_numpy(zero_copy_only=False)
-                    texts = batch.column("text").to_pylist() if "text" in columns else None
-                    yield VectorBatch(
-                        name, first_row, flat.reshape(batch.num_rows, format.width), texts
-                    )
+                    numbers = batch.column("vector").flatten().to_numpy(zero_copy_only=False)
+                    vectors = numbers.reshape(batch.num_rows, format.width)
+                    texts = batch.column("text").to_pylist() if with_text else None
+                    yield VectorBatch(name, first_row, vectors, texts)
                     first_row += batch.num_rows
                 if first_row != opened.metadata.num_rows:
                     raise ArtifactError(
@@ -351,20 +372,7 @@ class VectorFolder:
         """
         with self._opened(file.name) as opened:
             if self._described(opened, file.name) == file:
-                sizes = [
-                    opened.metadata.row_group(group).num_rows
-                    for group in range(opened.num_row_groups)
-                ]
-                starts = np.cumsum([0, *sizes])
-                groups = np.searchsorted(starts, rows, side="right") - 1
-                known = {
-                    one: opened.read_row_group(one, columns=["text"])["text"]
-                    for one in set(groups.tolist())
-                }
-                return [
-                    known[group][row - int(starts[group])].as_py()
-                    for group, row in zip(groups, rows, strict=True)
-                ]
+                return _texts_of_rows(opened, rows)
         raise ArtifactError(
             f"{self.path_of(file.name)}: must be as it was opened; it was encoded again; open it again"
         )
@@ -379,20 +387,23 @@ class VectorFolder:
             return self._described(opened, file)
 
     def _described(self, opened: parquet.ParquetFile, file: str) -> VectorFile:
-        about = _parsed(
-            (opened.schema_arrow.metadata or {}).get(_FOOTER, b"{}"), self.path_of(file)
-        )
-        origin = about.get("origin", "")
+        metadata = opened.schema_arrow.metadata or {}
+        about = _parsed(metadata.get(_FOOTER, b"{}"), self.path_of(file))
         try:
-            found = VectorFile(
-                file, opened.metadata.num_rows, about["source"], about["format"], origin
+            vector_file = VectorFile(
+                name=file,
+                num_rows=opened.metadata.num_rows,
+                source=about["source"],
+                format=about["format"],
+                origin=about.get("origin", ""),
             )
-            expected = VectorFormat(**parse_json(found.format)).schema(found.source)
+            vector_format = VectorFormat(**parse_json(vector_file.format))
+            expected = vector_format.schema(vector_file.source)
         except (KeyError, TypeError, ValueError) as error:
             raise ArtifactError(f"without a description of its vectors: {error}") from None
         if not opened.schema_arrow.equals(expected):
             raise ArtifactError("with other columns than it describes")
-        return found
+        return vector_file
 
     @contextlib.contextmanager
     def _opened(self, file: str) -> Iterator[parquet.ParquetFile]:
@@ -411,7 +422,9 @@ class VectorWriter:
     """Writes the rows of one file; each call of `write` makes a row group."""
 
     def __init__(self, stream: parquet.ParquetWriter, schema: pa.Schema, file: str) -> None:
-        self._stream, self._schema, self._file = stream, schema, file
+        self._stream = stream
+        self._schema = schema
+        self._file = file
         self.num_rows = 0
 
     def write(self, vectors: np.ndarray, texts: Sequence[str]) -> None:
@@ -423,27 +436,45 @@ class VectorWriter:
         """
         if not len(vectors):
             return
-        rows = pa.array(np.arange(self.num_rows, self.num_rows + len(vectors)))
         columns = {
             "file": pa.array([self._file] * len(vectors), pa.string()),
-            "row": rows,
-            "text": pa.array(texts, pa.string()) if "text" in self._schema.names else None,
+            "row": pa.array(np.arange(self.num_rows, self.num_rows + len(vectors))),
             "vector": pa.FixedSizeListArray.from_arrays(
                 pa.array(vectors.reshape(-1)), type=self._schema.field("vector").type
             ),
         }
-        values = [columns[name] for name in self._schema.names]
+        if "text" in self._schema.names:
+            columns["text"] = pa.array(texts, pa.string())
+        in_order = [columns[name] for name in self._schema.names]
         self._stream.write_batch(
-            pa.record_batch(values, schema=self._schema), row_group_size=len(vectors)
+            pa.record_batch(in_order, schema=self._schema), row_group_size=len(vectors)
         )
         self.num_rows += len(vectors)
 
 
-def _parsed(data: bytes, path: str) -> dict[str, Any]:
+def _texts_of_rows(opened: parquet.ParquetFile, rows: Sequence[int]) -> list[str]:
+    """Return the texts of rows, from the groups that they are in, each of which is read once."""
+    group_sizes = [
+        opened.metadata.row_group(group).num_rows for group in range(opened.num_row_groups)
+    ]
+    group_starts = np.cumsum([0, *group_sizes])
+    row_groups = np.searchsorted(group_starts, rows, side="right") - 1
+    group_texts = {
+        group: opened.read_row_group(group, columns=["text"])["text"]
+        for group in set(row_groups.tolist())
+    }
+    return [
+        group_texts[group][row - int(group_starts[group])].as_py()
+        for group, row in zip(row_groups, rows, strict=True)
+    ]
+
+
+def _parsed(content: bytes, path: str) -> dict[str, Any]:
+    """Return a JSON object."""
     try:
-        values = parse_json(data)
+        about = parse_json(content)
     except ValueError as error:
         raise ArtifactError(f"{path}: must be JSON ({error}); remove it and encode again") from None
-    if not isinstance(values, dict):
+    if not isinstance(about, dict):
         raise ArtifactError(f"{path}: must hold a JSON object; remove it and encode again")
-    return values
+    return about
