@@ -24,7 +24,7 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import nn
 
 from raysent.config import Document, validate
 from raysent.data.unicode_form import OF_NEW, in_form
@@ -178,22 +178,26 @@ def expand(
         unicode_form=model.vocabulary.unicode_form,
     )
 
-    def expanded(table: Tensor) -> Tensor:
-        known = table.detach().cpu()
-        linear = fit_linear_map(
-            vectors.vectors[rows], known[ids].numpy(), has_intercept=has_intercept
+    tensors = model.kept_tensors()
+    for name in _table_names(model):
+        if name not in tensors:
+            # A table of the objective is not saved with the model.
+            continue
+        weight = tensors[name].detach().cpu()
+        linear_map = fit_linear_map(
+            vectors.vectors[rows], weight[ids].numpy(), has_intercept=has_intercept
         )
-        return torch.cat([known, torch.from_numpy(linear(vectors.vectors[added]))])
-
-    tables = {
-        f"{name}.weight" for name, module in model.named_modules() if isinstance(module, WordTable)
-    }
-    tensors = {
-        name: expanded(value) if name in tables else value
-        for name, value in model.kept_tensors().items()
-    }
+        new_weight = torch.from_numpy(linear_map(vectors.vectors[added]))
+        tensors[name] = torch.cat([weight, new_weight])
     record = model.record.model_copy(update={"num_words": len(vocabulary)})
     return SentenceModel.from_tensors(record, vocabulary, tensors)
+
+
+def _table_names(model: SentenceModel) -> list[str]:
+    """Return the names of the word tables among a model's tensors, each once."""
+    return [
+        f"{name}.weight" for name, module in model.named_modules() if isinstance(module, WordTable)
+    ]
 
 
 def bag_of_words(model: SentenceModel) -> SentenceModel:
@@ -201,40 +205,42 @@ def bag_of_words(model: SentenceModel) -> SentenceModel:
 
     Fixed word vectors, which all towers share, are one block.
     """
-    towers = [
-        [one for one in tower.modules() if isinstance(one, WordTable)] for tower in model.towers
-    ]
+    towers = [_word_tables(tower) for tower in model.towers]
     if not any(towers):
         raise ConfigError(
             "MODEL: must have word vectors of its own; it reads sub-words of a pretrained model"
         )
     if not model.tables or len(towers) == 1:
+        # Tables that several members share are one block.
         towers = [list(dict.fromkeys(towers[0]))]
-    values = {
-        name: _bags(tables)
-        for name, tables in zip(("encoder", "second_encoder"), towers, strict=False)
-    }
-    config = validate(ModelConfig, Document(values))
-    empty = SentenceModel(
-        config, model.vocabulary, tables=EmptyTables(model.vocabulary, generator=torch.Generator())
-    )
+    settings = {"encoder": _bags(towers[0])}
+    if len(towers) == 2:
+        settings["second_encoder"] = _bags(towers[1])
+    config = validate(ModelConfig, Document(settings))
+    empty_tables = EmptyTables(model.vocabulary, generator=torch.Generator())
+    empty = SentenceModel(config, model.vocabulary, tables=empty_tables)
     weights = [table.weight.detach() for tables in towers for table in tables]
-    names = [
-        f"{name}.weight" for name, module in empty.named_modules() if isinstance(module, WordTable)
-    ]
-    tensors = dict(zip(names, weights, strict=True))
+    tensors = dict(zip(_table_names(empty), weights, strict=True))
     origin = of_words(model.origin, has_trained_words=bool(model.tables))
     record = model.record.model_copy(update={"config": config, "origin": origin})
     return SentenceModel.from_tensors(record, model.vocabulary, tensors)
 
 
+def _word_tables(tower: nn.Module) -> list[WordTable]:
+    """Return the word tables of a tower."""
+    return [module for module in tower.modules() if isinstance(module, WordTable)]
+
+
 def _bags(tables: list[WordTable]) -> dict[str, Any]:
+    """Return the settings of an encoder that averages the vectors of each table."""
     bags = [
         {"type": "bag", "pooling": "mean", "embedding": {"dim": int(table.weight.shape[1])}}
         for table in tables
     ]
+    if len(bags) == 1:
+        return bags[0]
     members = {f"words_{number}": bag for number, bag in enumerate(bags)}
-    return bags[0] if len(bags) == 1 else {"type": "concat", "members": members}
+    return {"type": "concat", "members": members}
 
 
 class Whitening:
@@ -287,11 +293,11 @@ class Whitening:
             )
         config = self._model.config
         # The settings describe the sample that was used; a smaller one cannot have this rank.
-        changed = {"whitening": dimension, "num_sentences": self.num_sentences}
-        own = config.model_copy(
-            update={"postprocessing": config.postprocessing.model_copy(update=changed)}
+        postprocessing = config.postprocessing.model_copy(
+            update={"whitening": dimension, "num_sentences": self.num_sentences}
         )
-        record = self._model.record.model_copy(update={"config": own})
+        whitened_config = config.model_copy(update={"postprocessing": postprocessing})
+        record = self._model.record.model_copy(update={"config": whitened_config})
         tensors = {
             **self._model.kept_tensors(),
             "postprocessing.center": torch.zeros(len(self._center)),
@@ -332,12 +338,12 @@ def compose(models: Mapping[str, Path], output: Path) -> JoinedEncoders:
 def _save_composition(models: Mapping[str, Path], output: Path) -> None:
     with storage_errors(output):
         for name, folder in models.items():
-            place = path_below(output / MEMBERS_FOLDER, name)
-            place.mkdir(parents=True, exist_ok=True)
+            member_folder = path_below(output / MEMBERS_FOLDER, name)
+            member_folder.mkdir(parents=True, exist_ok=True)
             for file in _MEMBER_FILES:
-                shutil.copyfile(folder / file, place / file)
+                shutil.copyfile(folder / file, member_folder / file)
             if (folder / OUTCOME_FILE).is_file():  # how long it trained
-                shutil.copyfile(folder / OUTCOME_FILE, place / OUTCOME_FILE)
+                shutil.copyfile(folder / OUTCOME_FILE, member_folder / OUTCOME_FILE)
     # Last, because it marks the members as complete.
     write_json(output / COMPOSITION_FILE, {"kind": _COMPOSITION, "members": list(models)})
 

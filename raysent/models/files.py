@@ -105,10 +105,8 @@ def write_record(folder: Path, record: Record) -> None:
 
 def _digest(about: dict[str, Any]) -> str:
     """Return the SHA-256 of the content of `model.json` without this digest."""
-    text = json.dumps(
-        {name: value for name, value in about.items() if name != "sha256"}, sort_keys=True
-    )
-    return hashlib.sha256(text.encode()).hexdigest()
+    content = {name: part for name, part in about.items() if name != "sha256"}
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def read_record(folder: Path) -> Record:
@@ -131,11 +129,13 @@ def _origin_of_run(folder: Path, config: ModelConfig) -> Origin | None:
         run = read_json(run_folder / RUN_FILE)
     except ArtifactError:  # none, or a damaged one, which says nothing
         return None
-    parts = run.get("config") if isinstance(run, dict) else None
-    if not isinstance(parts, dict) or config.objective is None:
+    if not isinstance(run, dict) or config.objective is None:
+        return None
+    run_config = run.get("config")
+    if not isinstance(run_config, dict):
         return None
     for name, part in (("encoder", config.encoder), ("objective", config.objective)):
-        recorded = parts.get(name)
+        recorded = run_config.get(name)
         if not isinstance(recorded, dict) or recorded.get("type") != part.type:
             return None
     return trained(config)
@@ -152,13 +152,11 @@ def parse_record(about: Any, *, source: Path, fix: str) -> Record:
     Raises:
         ArtifactError: If a value is missing, or one that no version writes.
     """
-    values = (
-        {name: about[name] for name in Record.model_fields if name in about}
-        if isinstance(about, dict)
-        else {}
-    )
+    fields: dict[str, Any] = {}
+    if isinstance(about, dict):
+        fields = {name: about[name] for name in Record.model_fields if name in about}
     try:
-        return validate(Record, Document(values, source=str(source)))
+        return validate(Record, Document(fields, source=str(source)))
     except ConfigError as error:
         raise ArtifactError(f"{source}: changed or of another version ({error}); {fix}") from None
 
@@ -201,16 +199,16 @@ def check_parameters(record: Record, tensors: Mapping[str, Tensor], *, source: P
     Raises:
         ArtifactError: If the model has more parameters than there are numbers.
     """
-    given = sum(tensor.numel() for tensor in tensors.values())
+    num_given = sum(tensor.numel() for tensor in tensors.values())
     try:
         expected: float = sum(
             tower.num_parameters(record.num_words) for tower in record.config.towers
         )
     except RuntimeError:  # more than torch can count
         expected = float("inf")
-    if expected > _MAX_OVERCOUNT * given:
+    if expected > _MAX_OVERCOUNT * num_given:
         raise ArtifactError(
-            f"{source}: of another model: must hold {expected:,} numbers; given {given:,}; restore it"
+            f"{source}: of another model: must hold {expected:,} numbers; given {num_given:,}; restore it"
         )
 
 
@@ -222,47 +220,51 @@ def encoder_tensors(folder: Path) -> dict[str, Tensor]:
     """
     verify_files(folder)
     return {
-        name: value
-        for name, value in load_tensors(folder / TENSORS_FILE).items()
+        name: tensor
+        for name, tensor in load_tensors(folder / TENSORS_FILE).items()
         if name.startswith(("f.", "g."))
     }
 
 
 def fill(
-    own: Mapping[str, nn.Parameter], tensors: dict[str, Tensor], *, source: Path | str
+    parameters: Mapping[str, nn.Parameter], tensors: dict[str, Tensor], *, source: Path | str
 ) -> None:
     """Set parameters from the tensors of the same names.
+
+    Args:
+        parameters: The parameters by name.
+        tensors: Their new values, which are copied.
+        source: The tensors' file, for messages.
 
     Raises:
         ArtifactError: If names, shapes or types are those of another model, or a value is not finite.
     """
-    if tensors.keys() != own.keys():
-        odd = sorted(tensors.keys() ^ own.keys())[0]
+    if tensors.keys() != parameters.keys():
+        odd_name = min(tensors.keys() ^ parameters.keys())
         raise ArtifactError(
-            f"{source}: of another model ('{odd}' is in one of the two only); restore it"
+            f"{source}: of another model ('{odd_name}' is in one of the two only); restore it"
         )
-    for name, parameter in own.items():
-        given = tensors[name]
-        if given.shape != parameter.shape:
+    for name, parameter in parameters.items():
+        tensor = tensors[name]
+        if tensor.shape != parameter.shape:
             raise ArtifactError(
-                f"{source}: of another model: '{name}' must be {tuple(parameter.shape)}; given {tuple(given.shape)}"
+                f"{source}: of another model: '{name}' must be {tuple(parameter.shape)}; given {tuple(tensor.shape)}"
             )
-        if given.dtype != parameter.dtype:
+        if tensor.dtype != parameter.dtype:
             raise ArtifactError(
-                f"{source}: '{name}' must be {parameter.dtype}; given {given.dtype}; restore it"
+                f"{source}: '{name}' must be {parameter.dtype}; given {tensor.dtype}; restore it"
             )
-        if not _is_finite(given):
+        if not _is_finite(tensor):
             raise ArtifactError(
                 f"{source}: '{name}' holds values that are not finite; train again or restore it"
             )
-        parameter.data.copy_(given)
+        parameter.data.copy_(tensor)
 
 
 def _is_finite(tensor: Tensor) -> bool:
     """Return whether all values are finite; by NumPy, as torch first starts its threads, in 0.1 s."""
-    values = tensor.detach().cpu()
-    return bool(
-        np.isfinite(
-            values.float().numpy() if values.dtype == torch.bfloat16 else values.numpy()
-        ).all()
-    )
+    on_cpu = tensor.detach().cpu()
+    if on_cpu.dtype == torch.bfloat16:
+        # NumPy has no such type.
+        on_cpu = on_cpu.float()
+    return bool(np.isfinite(on_cpu.numpy()).all())
