@@ -58,9 +58,11 @@ def towers(
     first: EncoderConfig, second: EncoderConfig | None, objective: ObjectiveConfig | None
 ) -> tuple[EncoderConfig, ...]:
     """Return the configuration of each tower that the objective reads; without one, of each that is set."""
-    if objective is None:
-        return (first,) if second is None else (first, second)
-    return (first, second or first)[: objective.num_towers]
+    if objective is not None:
+        return (first, second or first)[: objective.num_towers]
+    if second is None:
+        return (first,)
+    return (first, second)
 
 
 def encoded_dims(configs: tuple[EncoderConfig, ...]) -> tuple[int, ...]:
@@ -84,7 +86,8 @@ def check_parts(
         objective.check_towers(first, second)
         objective.check_code(code)
     dims = encoded_dims(towers(first, second, objective))
-    sizes, is_average = sorted(set(dims)), postprocessing.combine == "average"
+    sizes = sorted(set(dims))
+    is_average = postprocessing.combine == "average"
     if is_average and len(sizes) > 1:
         raise ValueError(
             f"postprocessing.combine must be concat with blocks of several sizes; given {sizes}"

@@ -65,25 +65,35 @@ class Encoding:
     @property
     def options(self) -> dict[str, Any]:
         """Keyword arguments of `encode`."""
-        known: dict[str, Any] = {
+        options: dict[str, Any] = {
             "batch_size": self.batch_size,
             "normalize_embeddings": self.normalize,
         }
-        name = (
-            "prompt_name" if isinstance(self.prompt_name, str) else "reads_as"
-        )  # of several encoders
-        known |= {name: self.prompt_name} if self.prompt_name else {}
-        known |= {"device": self.device} if self.device else {}
-        return {**known, "bfloat16": True} if self.bfloat16 else known
+        if isinstance(self.prompt_name, str) and self.prompt_name:
+            options["prompt_name"] = self.prompt_name
+        elif self.prompt_name:
+            # Each of several encoders takes the first of these prompts that it has.
+            options["reads_as"] = self.prompt_name
+        if self.device:
+            options["device"] = self.device
+        if self.bfloat16:
+            options["bfloat16"] = True
+        return options
 
     def rows(self, vectors: np.ndarray) -> np.ndarray:
         """Return what `encode` returned [rows, dim] as it is stored; bits as uint8 [rows, bytes]."""
+        if self.precision == "float32":
+            return vectors
         if self.precision == "int8":
-            most = np.abs(vectors).max(axis=1, keepdims=True, initial=0)
-            return np.rint(vectors * (127 / np.where(most > 0, most, 1))).astype(np.int8)
-        return vectors if self.precision == "float32" else pack_bits(vectors > 0)
+            largest = np.abs(vectors).max(axis=1, keepdims=True, initial=0)
+            # A vector of zeros stays one.
+            factors = 127 / np.where(largest > 0, largest, 1)
+            return np.rint(vectors * factors).astype(np.int8)
+        return pack_bits(vectors > 0)
 
 
 def unit_of(precision: str) -> str:
     """Return what the width of a row counts at a precision."""
-    return "dimensions" if precision == "float32" else "bytes each"
+    if precision == "float32":
+        return "dimensions"
+    return "bytes each"

@@ -47,7 +47,10 @@ def read_frozen(files: EncoderFiles, *, is_middle: bool = False) -> SentenceMode
         max_length=config.encoder.encoded_length(_MAX_TOKENS),
         has_objective=False,
     )
-    name = files.folder.name if files.known is None and not files.is_of_hub else files.name
+    name = files.name
+    if files.known is None and not files.is_of_hub:
+        # A path of this machine says nothing elsewhere.
+        name = files.folder.name
     model.origin = Origin(kind="pretrained", encoder=name)
     return model.eval()
 
