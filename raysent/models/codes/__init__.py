@@ -115,7 +115,8 @@ def straight_through(logits: Tensor, bits: Tensor | None = None) -> Tensor:
 
     Source: Bengio et al., 2013; Shen et al., 2019, equation 5.
     """
-    bits = (logits > 0).to(logits.dtype) if bits is None else bits
+    if bits is None:
+        bits = (logits > 0).to(logits.dtype)
     # In this order the forward value is exactly 0 or 1.
     return bits + (logits - logits.detach())
 
@@ -139,9 +140,9 @@ def pack_bits(bits: npt.ArrayLike) -> UInt8:
     Raises:
         DataError: If a value is neither 0 nor 1.
     """
-    values = np.atleast_2d(np.asarray(bits))
-    if not ((values == 0) | (values == 1)).all():
+    rows = np.atleast_2d(np.asarray(bits))
+    if not ((rows == 0) | (rows == 1)).all():
         raise DataError(
             "codes: must be bits, 0 or 1; given other values; only a model with a code returns bits"
         )
-    return np.packbits(values.astype(np.uint8), axis=1)
+    return np.packbits(rows.astype(np.uint8), axis=1)

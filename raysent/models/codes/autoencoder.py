@@ -80,7 +80,7 @@ class Code(BaseCode):
         logits = self.logits(vectors)
         if not (self._is_stochastic and self.training):
             return straight_through(logits)
-        drawn = to_device(torch.rand(logits.shape, generator=generator), logits.device)
-        return straight_through(
-            logits, (torch.sigmoid(self._sharpness * logits) > drawn).to(logits.dtype)
-        )
+        # Drawn on the CPU, so that every device gets the same thresholds.
+        thresholds = to_device(torch.rand(logits.shape, generator=generator), logits.device)
+        bits = torch.sigmoid(self._sharpness * logits) > thresholds
+        return straight_through(logits, bits.to(logits.dtype))

@@ -77,9 +77,9 @@ class Code(BaseCode):
         else:
             weight.uniform_(-limit, limit, generator=generator)
         if config.distribution == "rotation":
-            weight = torch.cat(
-                [torch.linalg.qr(group.T)[0].T for group in torch.split(weight, dim)]
-            )
+            # No more directions than numbers can be orthogonal to each other.
+            groups = torch.split(weight, dim)
+            weight = torch.cat([torch.linalg.qr(group.T).Q.T for group in groups])
         self.weight = nn.Parameter(weight, requires_grad=False)
         self.center = nn.Parameter(torch.zeros(dim), requires_grad=False)
 
@@ -93,7 +93,8 @@ class Code(BaseCode):
             self.center.data.copy_(vectors.mean(dim=0))
         if self._whiten:
             variances, directions = torch.linalg.eigh(vectors.double().T.cov())
-            powers = variances.clamp(min=VARIANCE_FLOOR * float(variances[-1])) ** (
-                -self._whiten / 2
-            )
-            self.weight.data.copy_((self.weight.double() @ (directions * powers)) @ directions.T)
+            # Where the sample hardly varies, the inverse of its variance is rounding.
+            variances = variances.clamp(min=VARIANCE_FLOOR * float(variances[-1]))
+            powers = variances ** (-self._whiten / 2)
+            evened_out = (self.weight.double() @ (directions * powers)) @ directions.T
+            self.weight.data.copy_(evened_out)
