@@ -85,13 +85,17 @@ def find_scheme(name: str) -> tuple[Scheme, str] | None:
 
     A colon alone makes no scheme: a drive letter or a folder's name may have one, so the prefix must be registered.
     """
-    prefix, colon, rest = name.partition(":")
+    prefix, colon, after_colon = name.partition(":")
     if prefix not in SCHEMES:
         return None
+    scheme = SCHEMES[prefix]
+    if colon:
+        return scheme, after_colon
     # Where the part after the colon may be left out, a folder of that name comes first.
-    is_whole = prefix == SCHEMES[prefix].FORM or SCHEMES[prefix].FORM.startswith(f"{prefix}[")
-    is_bare = not colon and is_whole and not Path(name).exists()
-    return (SCHEMES[prefix], rest) if colon or is_bare else None
+    may_be_bare = prefix == scheme.FORM or scheme.FORM.startswith(f"{prefix}[")
+    if may_be_bare and not Path(name).exists():
+        return scheme, ""
+    return None
 
 
 def is_scheme_name(name: str) -> bool:
@@ -104,14 +108,15 @@ def split_path(name: str) -> tuple[str, str | None]:
 
     The path is None where the name has none, as in `hash:50`; a name without a scheme is a path.
     """
-    found = find_scheme(name)
-    if found is None:
+    scheme_and_rest = find_scheme(name)
+    if scheme_and_rest is None:
         return "", name
-    scheme, rest = found
+    scheme, after_colon = scheme_and_rest
     if not scheme.FORM.endswith(":PATH"):
         return name, None
-    start, path = split_path(rest)
-    return name.removesuffix(rest) + start, path
+    # The part after the colon may be the name of another scheme.
+    start, path = split_path(after_colon)
+    return name.removesuffix(after_colon) + start, path
 
 
 def with_scheme(name: str) -> str:
@@ -124,32 +129,32 @@ def with_scheme(name: str) -> str:
         return name
     folder = open_folder(name) if name else Path()
     if folder.is_dir():
-        is_own = any(
-            (place / file).is_file() for place in (folder, folder / "model") for file in LOADERS
-        )
-        if is_own or not is_encoder_folder(folder):
+        if _model_file(folder) is not None or not is_encoder_folder(folder):
             return name
         from raysent.models.static import is_static_folder  # noqa: PLC0415 - torch comes with it
 
         return f"static:{name}" if is_static_folder(folder) else f"st:{name}"
-    known = find_known(name)
-    if known is not None and known.is_static:
+    known_encoder = find_known(name)
+    if known_encoder is not None and known_encoder.is_static:
         return f"static:{name}"
-    if known is None and Path(name).parent.exists():
+    # A path below a folder that is here is a path with a mistake, unless an encoder has that name.
+    if known_encoder is None and Path(name).parent.exists():
         return name
     return f"st:{name}" if is_encoder_name(name) else name
 
 
 def known_forms() -> str:
     """Return how names of the known schemes are written, for messages: ``a, b or c``."""
-    *others, last = (scheme.FORM for scheme in SCHEMES.values())
-    return f"{', '.join(others)} or {last}" if others else last
+    *first_forms, last_form = (scheme.FORM for scheme in SCHEMES.values())
+    if not first_forms:
+        return last_form
+    return f"{', '.join(first_forms)} or {last_form}"
 
 
 def scheme_hint(name: str) -> str:
     """Return the part of a message about a missing folder whose name looks like that of a scheme; else empty."""
-    prefix, colon, rest = name.partition(":")
-    is_drive_or_address = len(prefix) < 2 or rest.startswith("//")
+    prefix, colon, after_colon = name.partition(":")
+    is_drive_or_address = len(prefix) < 2 or after_colon.startswith("//")
     if not colon or is_drive_or_address or prefix in SCHEMES:
         return ""
     try:
@@ -182,31 +187,43 @@ def load(name: str | Path) -> SentenceEncoder:
         ConfigError: If the scheme has no model of this name.
     """
     name = with_scheme(str(name))
-    found = find_scheme(name)
-    if found is not None:
-        scheme, rest = found
-        return _named(scheme.load(rest), str(name))
+    scheme_and_rest = find_scheme(name)
+    if scheme_and_rest is not None:
+        scheme, after_colon = scheme_and_rest
+        return _named(scheme.load(after_colon), name)
     folder = open_folder(name)
     if not folder.is_dir():
         raise missing_model(folder, "no such folder")
-    folder = model_of_sweep(folder) if (folder / SWEEP_FILE).is_file() else folder
-    for file_name, loader in LOADERS.items():
-        for place in (folder, folder / "model"):
-            if (place / file_name).is_file():
-                return _named(load_point("raysent.loaders", loader)(place), address_of(folder))
-    raise ArtifactError(
-        f"{address_of(folder)}: holds no {' and no '.join(LOADERS)}; name a trained model's folder or an ensemble's"
-    )
+    if (folder / SWEEP_FILE).is_file():
+        folder = model_of_sweep(folder)
+    model_file = _model_file(folder)
+    if model_file is None:
+        raise ArtifactError(
+            f"{address_of(folder)}: holds no {' and no '.join(LOADERS)}; name a trained model's folder or an ensemble's"
+        )
+    load_folder = load_point("raysent.loaders", LOADERS[model_file.name])
+    return _named(load_folder(model_file.parent), address_of(folder))
+
+
+def _model_file(folder: Path) -> Path | None:
+    """Return the file that identifies a folder of raysent, or the folder of its model; None for another folder."""
+    for file_name in LOADERS:
+        for path in (folder / file_name, folder / "model" / file_name):
+            if path.is_file():
+                return path
+    return None
 
 
 def load_earlier(name: str, key: str) -> SentenceEncoder | None:
     """Return the model of a scheme's name that an earlier version knew by a key; None where there is none."""
-    found = find_scheme(name)
-    if found is None:
+    scheme_and_rest = find_scheme(name)
+    if scheme_and_rest is None:
         return None
-    scheme, rest = found
+    scheme, after_colon = scheme_and_rest
     load_known = getattr(scheme, "load_earlier", None)
-    encoder = None if load_known is None else load_known(rest, key)
+    if load_known is None:
+        return None
+    encoder = load_known(after_colon, key)
     return None if encoder is None else _named(encoder, name)
 
 
@@ -220,10 +237,12 @@ def model_of_sweep(folder: Path, *, has_vectors: bool = False) -> Path:
     Raises:
         ArtifactError: If there is none yet.
     """
-    places = [] if has_vectors else [(BEST_FOLDER, ENSEMBLE_FILE)]
-    for name, file_name in [*places, (BEST_FOLDER, FUSION_FILE), (ENCODER_FOLDER, MODEL_FILE)]:
-        if (folder / name / file_name).is_file():
-            return folder / name
+    files = [folder / BEST_FOLDER / FUSION_FILE, folder / ENCODER_FOLDER / MODEL_FILE]
+    if not has_vectors:
+        files.insert(0, folder / BEST_FOLDER / ENSEMBLE_FILE)
+    for file in files:
+        if file.is_file():
+            return file.parent
     run = address_of(folder)
     raise ArtifactError(
         f"{run}: a sweep without a model to take; finish it with 'raysent resume {shlex.quote(run)}'"
@@ -244,10 +263,10 @@ def encoder_name(model: str | Path, *, say: Callable[..., object] | None = None)
     folder = open_folder(model)
     if not (folder / SWEEP_FILE).is_file():
         return _encoder_of_answer(folder) or model
-    found = address_of(model_of_sweep(folder, has_vectors=True))
+    encoder = address_of(model_of_sweep(folder, has_vectors=True))
     if say is not None:
-        say(f"{address_of(folder)}: its best model with vectors is used, {found}", soft_wrap=True)
-    return found
+        say(f"{address_of(folder)}: its best model with vectors is used, {encoder}", soft_wrap=True)
+    return encoder
 
 
 def encoder_beside(answer: Path) -> Path | None:
@@ -260,11 +279,13 @@ def encoder_beside(answer: Path) -> Path | None:
 
 
 def _encoder_of_answer(folder: Path) -> str | None:
+    """Return the encoder that stands in for a sweep's answer without vectors; None for any other folder."""
     if encoder_beside(folder) is None or not (folder / ENSEMBLE_FILE).is_file():
         return None
     answer = load(folder)
     if answer.vectors_of is not None:
-        answer.get_sentence_embedding_dimension()  # says so
+        # The answer prints here that the vectors are another model's.
+        answer.get_sentence_embedding_dimension()
     return answer.vectors_of
 
 

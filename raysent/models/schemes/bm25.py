@@ -70,16 +70,19 @@ class Bm25Model(WithoutVectors):
 
 def words(text: str) -> list[str]:
     """Return the words of a text, in order; of a script without blanks pairs of characters, and Chinese ones alone."""
-    found: list[str] = []
-    text = text if text.isascii() else unicodedata.normalize("NFKC", text)
-    for word in _WORD.findall(text.lower()):
-        for place, part in enumerate(_UNSPACED.split(word)):
-            if place % 2 and len(part) > 1:
-                found += [part[at : at + 2] for at in range(len(part) - 1)]
-                found += _IS_CHINESE.findall(part)
+    text_words: list[str] = []
+    if not text.isascii():
+        text = unicodedata.normalize("NFKC", text)
+    for run in _WORD.findall(text.lower()):
+        # What splits a run is kept, in every second part.
+        for index, part in enumerate(_UNSPACED.split(run)):
+            is_unspaced = index % 2 == 1
+            if is_unspaced and len(part) > 1:
+                text_words += [part[start : start + 2] for start in range(len(part) - 1)]
+                text_words += _IS_CHINESE.findall(part)
             elif part:
-                found.append(part)
-    return found
+                text_words.append(part)
+    return text_words
 
 
 class Bm25Index:
@@ -96,14 +99,15 @@ class Bm25Index:
         Raises:
             ConfigError: If bm25s is not installed.
         """
-        index, vocabulary = _library().BM25(), dict[str, int]()
-        ids = [
-            [vocabulary.setdefault(word, len(vocabulary)) for word in words(text)]
-            for text in passages
-        ]
+        vocabulary: dict[str, int] = {}
+        passage_ids = []
+        for text in passages:
+            ids = [vocabulary.setdefault(word, len(vocabulary)) for word in words(text)]
+            passage_ids.append(ids)
+        index = _library().BM25()
         # bm25s cannot do with an empty vocabulary, and divides by the mean length, which may be 0.
         with np.errstate(invalid="ignore"):
-            index.index((ids, vocabulary or {"": 0}), show_progress=False)
+            index.index((passage_ids, vocabulary or {"": 0}), show_progress=False)
         return cls(index)
 
     def save(self, folder: Path) -> None:
@@ -149,13 +153,12 @@ class Bm25Index:
         self, queries: Sequence[str], k: int
     ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
         """Return the best passages of each query, [queries, k], -1 where there are fewer, and their scores."""
-        rows, scores = (
-            np.full((len(queries), k), -1, np.int64),
-            np.zeros((len(queries), k), np.float32),
-        )
-        for number, query in enumerate(queries):
-            some, points = self.top(query, k)
-            rows[number, : len(some)], scores[number, : len(some)] = some, points
+        rows = np.full((len(queries), k), -1, np.int64)
+        scores = np.zeros((len(queries), k), np.float32)
+        for query_index, query in enumerate(queries):
+            top_rows, top_scores = self.top(query, k)
+            rows[query_index, : len(top_rows)] = top_rows
+            scores[query_index, : len(top_rows)] = top_scores
         return rows, scores
 
     def top(self, query: str, k: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
@@ -163,14 +166,16 @@ class Bm25Index:
 
         A passage without any word of the query is none of them.
         """
-        known = self._index.vocab_dict
-        ids = [known[word] for word in words(query) if word in known]
+        vocabulary = self._index.vocab_dict
+        ids = [vocabulary[word] for word in words(query) if word in vocabulary]
         if not ids:
             return np.empty(0, np.int64), np.empty(0, np.float32)
         scores = np.asarray(self._index.get_scores_from_ids(ids), np.float32)
         rows = np.flatnonzero(scores > 0)
         if len(rows) > k:
-            rows = rows[scores[rows] >= np.partition(scores[rows], -k)[-k]]
+            # Sorting all passages would take most of the time of a search.
+            kth_score = np.partition(scores[rows], -k)[-k]
+            rows = rows[scores[rows] >= kth_score]
         order = np.lexsort((rows, -scores[rows]))[:k]
         return rows[order], scores[rows[order]]
 

@@ -23,8 +23,11 @@ FORM = "hash:DIM"
 
 _CACHE_BYTES = 64 << 20
 # What a word that is kept takes beside the numbers of its vector, and its characters at most.
-_WORD_BYTES, _MOST_CHARACTERS = 400, 64
-_MAX_DIGITS, _MAX_SHOWN = 6, 40
+_WORD_BYTES = 400
+_MOST_CHARACTERS = 64
+_MAX_DIGITS = 6
+# Characters of a size that a message shows.
+_MAX_SHOWN = 40
 
 
 def label(rest: str) -> str:
@@ -56,9 +59,9 @@ def load_earlier(rest: str, key: str) -> HashEncoder | None:
 
 def _dim(rest: str) -> int:
     if not (rest.isascii() and rest.isdigit() and len(rest) <= _MAX_DIGITS and int(rest) >= 1):
-        given = rest if len(rest) <= _MAX_SHOWN else f"{rest[:_MAX_SHOWN]}…"
+        shown = rest if len(rest) <= _MAX_SHOWN else f"{rest[:_MAX_SHOWN]}…"
         raise ConfigError(
-            f"hash:{given}: the size must be a whole number from 1 to 999999, as in hash:50"
+            f"hash:{shown}: the size must be a whole number from 1 to 999999, as in hash:50"
         )
     return int(rest)
 
@@ -71,8 +74,10 @@ class HashEncoder(SentenceEncoder):
         self._dim = dim
         self._unicode_form: UnicodeForm = unicode_form
         # The legacy generator is part of the definition.
-        self._random, self._lock = np.random.RandomState(), Lock()
-        self._kept = lru_cache(maxsize=_CACHE_BYTES // (4 * dim + _WORD_BYTES))(self._hashed)
+        self._random = np.random.RandomState()
+        self._lock = Lock()
+        num_kept = _CACHE_BYTES // (4 * dim + _WORD_BYTES)
+        self._kept = lru_cache(maxsize=num_kept)(self._hashed)
 
     def __reduce__(self) -> tuple[Callable[[int], HashEncoder], tuple[int]]:
         return partial(HashEncoder, unicode_form=self._unicode_form), (self._dim,)
@@ -91,15 +96,15 @@ class HashEncoder(SentenceEncoder):
         return out
 
     def _vector(self, word: str) -> Float32:
-        return self._kept(word) if len(word) <= _MOST_CHARACTERS else self._hashed(word)
+        # A very long word, which would fill the cache, hardly occurs twice.
+        if len(word) > _MOST_CHARACTERS:
+            return self._hashed(word)
+        return self._kept(word)
 
     def _hashed(self, word: str) -> Float32:
-        seed = int(
-            hashlib.md5(word.lower().encode(errors="replace"), usedforsecurity=False).hexdigest()[
-                :8
-            ],
-            16,
-        )
+        characters = word.lower().encode(errors="replace")
+        digest = hashlib.md5(characters, usedforsecurity=False).hexdigest()
+        seed = int(digest[:8], 16)
         with self._lock:  # a new generator would take twenty times as long as a seed
             self._random.seed(seed)
             return self._random.uniform(-1, 1, self._dim).astype(np.float32)

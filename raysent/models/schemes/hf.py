@@ -16,7 +16,9 @@ FORM = "hf:PATH"
 _VERSION = 2
 
 _FOLDERS = PretrainedFolders("hf", keys=("hf", _VERSION))
-label, key, num_bytes = _FOLDERS.label, _FOLDERS.key, _FOLDERS.num_bytes
+label = _FOLDERS.label
+key = _FOLDERS.key
+num_bytes = _FOLDERS.num_bytes
 
 
 def load(rest: str) -> SentenceEncoder:
@@ -31,4 +33,6 @@ def load(rest: str) -> SentenceEncoder:
 
 def load_earlier(rest: str, key: str) -> SentenceEncoder | None:
     """Return the model that an earlier version knew by a key; None where it knew none."""
-    return load(rest) if _FOLDERS.is_earlier_key(rest, key) else None
+    if not _FOLDERS.is_earlier_key(rest, key):
+        return None
+    return load(rest)

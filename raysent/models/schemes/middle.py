@@ -13,7 +13,8 @@ from raysent.models.pretrained import PretrainedFolders
 FORM = "middle:PATH"
 
 _FOLDERS = PretrainedFolders("middle", keys=("middle", 1))
-key, num_bytes = _FOLDERS.key, _FOLDERS.num_bytes
+key = _FOLDERS.key
+num_bytes = _FOLDERS.num_bytes
 
 
 def label(rest: str) -> str:

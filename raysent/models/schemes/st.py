@@ -56,7 +56,9 @@ _BATCH_SIZE = 64
 
 
 _FOLDERS = PretrainedFolders("st")
-label, key, num_bytes = _FOLDERS.label, _FOLDERS.key, _FOLDERS.num_bytes
+label = _FOLDERS.label
+key = _FOLDERS.key
+num_bytes = _FOLDERS.num_bytes
 
 
 def load(rest: str) -> SentenceEncoder:
@@ -74,7 +76,9 @@ def load(rest: str) -> SentenceEncoder:
 
 def load_earlier(rest: str, key: str) -> SentenceEncoder | None:
     """Return the model that an earlier version knew by a key; None where it knew none."""
-    return load(rest) if _FOLDERS.is_earlier_key(rest, key) else None
+    if not _FOLDERS.is_earlier_key(rest, key):
+        return None
+    return load(rest)
 
 
 def read_model(scheme: str, files: EncoderFiles, rest: str) -> SentenceEncoder:
@@ -105,17 +109,25 @@ def _load_own(folder: Path) -> SentenceEncoder:
     tensors = load_tensors(folder / TENSORS_FILE)
     models = []
     for number, member in enumerate(about["members"]):
-        own = {
-            name.partition(".")[2]: value
-            for name, value in tensors.items()
-            if name.startswith(f"{number}.")
+        # The first vocabulary has no number, as in the export of one model.
+        vocabulary_name = VOCABULARY_FILE
+        if number:
+            vocabulary_name = VOCABULARY_FILE.replace(".", f"{number}.")
+        vocabulary = Vocabulary.load(folder / vocabulary_name)
+        prefix = f"{number}."
+        member_tensors = {
+            name.removeprefix(prefix): tensor
+            for name, tensor in tensors.items()
+            if name.startswith(prefix)
         }
-        vocabulary = Vocabulary.load(folder / VOCABULARY_FILE.replace(".", f"{number or ''}."))
         record = parse_record(member, source=path, fix="export the model again")
-        models.append(
-            SentenceModel.from_tensors(record, vocabulary, own, source=folder / TENSORS_FILE)
+        model = SentenceModel.from_tensors(
+            record, vocabulary, member_tensors, source=folder / TENSORS_FILE
         )
-    return models[0] if len(models) == 1 else JoinedEncoders(models)
+        models.append(model)
+    if len(models) == 1:
+        return models[0]
+    return JoinedEncoders(models)
 
 
 class SentenceTransformersModel(SentenceEncoder):
@@ -133,32 +145,32 @@ class SentenceTransformersModel(SentenceEncoder):
         Raises:
             ArtifactError: If it cannot be read, has no tokenizer, or weights are missing or not finite.
         """
-        self._folder, self._scheme, self._is_trusted = folder, scheme, is_trusted
+        self._folder = folder
+        self._scheme = scheme
+        self._is_trusted = is_trusted
         self._lock = Lock()
-        name, library = f"{scheme}:{folder}", import_module(_LIBRARY)
-        options = {"trust_remote_code": is_trusted, "local_files_only": True}
+        name = f"{scheme}:{folder}"
+        library = import_module(_LIBRARY)
+        options: dict[str, Any] = {"trust_remote_code": is_trusted, "local_files_only": True}
+        # The library may draw weights that the folder lacks.
         with reading(name, folder, library=_READERS[scheme]), torch.random.fork_rng(devices=[]):
             root = transformer_folder(folder)
-            values = (
-                {"model_kwargs": {"dtype": torch.float32}}
-                if (root / _CONFIG_FILES[0]).is_file()
-                else {}
-            )
-            self.model = library.SentenceTransformer(str(folder), device="cpu", **options, **values)
+            has_transformer = (root / _CONFIG_FILES[0]).is_file()
+            model_options = dict(options)
+            if has_transformer:
+                model_options["model_kwargs"] = {"dtype": torch.float32}
+            self.model = library.SentenceTransformer(str(folder), device="cpu", **model_options)
             check_tokenizer(name, folder, getattr(self.model, "tokenizer", None))
-            if values:
+            if has_transformer:
                 first_missing(name, missing_weights(root, self.model[0], **options))
         check_weights(name, self.model)
-        is_plain = not (folder / _MODULES_FILE).is_file() and not is_trusted
-        limit = read_backbone(str(folder)).max_tokens if is_plain else None
-        if (
-            limit is not None
-        ):  # where positions begin after that of padding, the library allows too many
-            self.model.max_seq_length = limit
-        self.prompts, self.default_prompt_name = (
-            dict(self.model.prompts),
-            self.model.default_prompt_name,
-        )
+        if not (folder / _MODULES_FILE).is_file() and not is_trusted:
+            limit = read_backbone(str(folder)).max_tokens
+            # Where positions begin after that of padding, the library allows too many.
+            if limit is not None:
+                self.model.max_seq_length = limit
+        self.prompts = dict(self.model.prompts)
+        self.default_prompt_name = self.model.default_prompt_name
 
     def __reduce__(self) -> tuple[Any, ...]:
         make = partial(SentenceTransformersModel, scheme=self._scheme, is_trusted=self._is_trusted)
@@ -171,8 +183,10 @@ class SentenceTransformersModel(SentenceEncoder):
     @property
     def max_seq_length(self) -> int | None:
         """Tokens read of a longer sentence; None where all are read."""
-        found = self.model.max_seq_length
-        return int(found) if found is not None and found < NO_LIMIT else None
+        limit = self.model.max_seq_length
+        if limit is None or limit >= NO_LIMIT:
+            return None
+        return int(limit)
 
     def encode_texts(
         self, sentences: list[str], *, batch_size: int = _BATCH_SIZE, prompt: str = ""
@@ -193,12 +207,17 @@ class SentenceTransformersModel(SentenceEncoder):
         start = self._prompt(None, None)
         texts = [_as_utf8(start + sentence) for sentence in sentences]
         tokenizer = self.model.tokenizer
-        limit = self.max_seq_length
         with self._lock:  # as above
-            encoded = tokenizer(texts) if callable(tokenizer) else tokenizer.encode_batch(texts)
-        rows = encoded["input_ids"] if callable(tokenizer) else encoded
+            # A static table has a tokenizer of the library tokenizers, which is not called.
+            if callable(tokenizer):
+                rows = tokenizer(texts)["input_ids"]
+            else:
+                rows = tokenizer.encode_batch(texts)
         counts = np.array([max(1, len(row)) for row in rows], np.int64)
-        return counts if limit is None else np.minimum(counts, limit)
+        limit = self.max_seq_length
+        if limit is None:
+            return counts
+        return np.minimum(counts, limit)
 
     def use_device(self, device: torch.device) -> None:
         """Move the model."""

@@ -40,11 +40,13 @@ def label(rest: str) -> str:
 def key(rest: str) -> str:
     """Return a key of the configuration, the vocabulary and the seed, and of word vectors that are not trained."""
     folder = model_folder(rest)
-    files = [file_sha256(folder / name) for name in (MODEL_FILE, VOCABULARY_FILE, TENSORS_FILE)]
+    files = (MODEL_FILE, VOCABULARY_FILE, TENSORS_FILE)
+    parts: list[Any] = [file_sha256(folder / name) for name in files]
     run = _run(folder)
-    return content_key(
-        "start", *files, run["seed"], *([run["initial"]] if run.get("initial") else [])
-    )
+    parts.append(run["seed"])
+    if run.get("initial"):
+        parts.append(run["initial"])
+    return content_key("start", *parts)
 
 
 def load(rest: str) -> SentenceModel:
@@ -56,30 +58,24 @@ def load(rest: str) -> SentenceModel:
     """
     folder = model_folder(rest)
     trained = SentenceModel.load(folder)
-    record, run = trained.record, _run(folder)
+    record = trained.record
+    run = _run(folder)
 
     def vectors_of_corpus(dim: int) -> npt.NDArray[np.float32]:
-        tables = (
-            module
-            for tower in trained.towers
-            for module in tower.modules()
-            if isinstance(module, WordTable)
-        )
-        fixed = (
-            one.weight
-            for one in tables
-            if one.weight.shape[1] == dim and not one.weight.requires_grad
-        )
-        kept = _counted_vectors(folder).get(str(dim), next(fixed, None))
-        if kept is None:
+        counted = _counted_vectors(folder).get(str(dim))
+        if counted is None:
+            counted = _fixed_vectors(trained, dim)
+        if counted is None:
             raise ConfigError(
                 f"start:{rest}: its first word vectors were counted from its text and {START_FILE}, which holds them, "
                 "is not in its folder; train it again"
             )
-        vectors: npt.NDArray[np.float32] = kept.detach().numpy()
+        vectors: npt.NDArray[np.float32] = counted.detach().numpy()
         return vectors
 
-    initial = None if run.get("initial") is None else open_folder(run["initial"])
+    initial = None
+    if run.get("initial") is not None:
+        initial = open_folder(run["initial"])
     model = SentenceModel.build(
         record.config,
         trained.vocabulary,
@@ -97,13 +93,24 @@ def load(rest: str) -> SentenceModel:
     return model.eval()
 
 
+def _fixed_vectors(trained: SentenceModel, dim: int) -> Tensor | None:
+    """Return a model's word vectors of a size that training did not change; None where it has none."""
+    for tower in trained.towers:
+        for module in tower.modules():
+            if not isinstance(module, WordTable) or module.weight.requires_grad:
+                continue
+            if module.weight.shape[1] == dim:
+                return module.weight
+    return None
+
+
 def has_run(name: str) -> bool:
     """Return whether the record of a run, which holds its seed, is there for a name such as `words:start:PATH`."""
     try:
         folder = model_folder(name.rpartition("start:")[2])
     except ArtifactError:
         return False
-    return any((place / RUN_FILE).is_file() for place in (folder, folder.parent))
+    return _file_of_run(folder, RUN_FILE) is not None
 
 
 def model_folder(name: str) -> Path:
@@ -112,30 +119,35 @@ def model_folder(name: str) -> Path:
     Raises:
         ArtifactError: If there is none.
     """
-    path = open_folder(name)
-    found = next(
-        (place for place in (path, path / "model") if (place / MODEL_FILE).is_file()), None
-    )
-    if found is None:
-        raise ArtifactError(
-            f"{address_of(path)}: holds no {MODEL_FILE}; name a training or a trial"
-        )
-    return found
+    folder = open_folder(name)
+    for files_folder in (folder, folder / "model"):
+        if (files_folder / MODEL_FILE).is_file():
+            return files_folder
+    raise ArtifactError(f"{address_of(folder)}: holds no {MODEL_FILE}; name a training or a trial")
+
+
+def _file_of_run(folder: Path, file_name: str) -> Path | None:
+    """Return a file beside a model's files or in the folder above, as of a run; None if there is none."""
+    for path in (folder / file_name, folder.parent / file_name):
+        if path.is_file():
+            return path
+    return None
 
 
 def _counted_vectors(folder: Path) -> dict[str, Tensor]:
-    path = next(
-        (place / START_FILE for place in (folder, folder.parent) if (place / START_FILE).is_file()),
-        None,
-    )
-    return {} if path is None else load_tensors(path)
+    """Return the word vectors that a run counted from its text, by their size."""
+    path = _file_of_run(folder, START_FILE)
+    if path is None:
+        return {}
+    return load_tensors(path)
 
 
 def _run(folder: Path) -> dict[str, Any]:
-    for place in (folder, folder.parent):
-        if (place / RUN_FILE).is_file():
-            config: dict[str, Any] = read_json(place / RUN_FILE)["config"]
-            return config
-    raise ArtifactError(
-        f"start:{address_of(folder)}: has no {RUN_FILE}, which holds its seed; name a training or a trial"
-    )
+    """Return the configuration of the run that trained a model."""
+    path = _file_of_run(folder, RUN_FILE)
+    if path is None:
+        raise ArtifactError(
+            f"start:{address_of(folder)}: has no {RUN_FILE}, which holds its seed; name a training or a trial"
+        )
+    config: dict[str, Any] = read_json(path)["config"]
+    return config

@@ -17,11 +17,9 @@ _START = "start:"
 
 def label(rest: str) -> str:
     """Return the name with the last part of the path."""
-    return (
-        f"words:{start.label(rest.removeprefix(_START))}"
-        if rest.startswith(_START)
-        else f"words:{Path(rest).name}"
-    )
+    if rest.startswith(_START):
+        return f"words:{start.label(rest.removeprefix(_START))}"
+    return f"words:{Path(rest).name}"
 
 
 def key(rest: str) -> str:
@@ -29,10 +27,8 @@ def key(rest: str) -> str:
     if rest.startswith(_START):
         return content_key("words", start.key(rest.removeprefix(_START)))
     folder = start.model_folder(rest)
-    return content_key(
-        "words",
-        *(file_sha256(folder / name) for name in (MODEL_FILE, TENSORS_FILE, VOCABULARY_FILE)),
-    )
+    digests = [file_sha256(folder / name) for name in (MODEL_FILE, TENSORS_FILE, VOCABULARY_FILE)]
+    return content_key("words", *digests)
 
 
 def load(rest: str) -> SentenceModel:
