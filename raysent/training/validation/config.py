@@ -80,11 +80,12 @@ def metrics_of(objective: ObjectiveConfig, validation: ValidationConfig) -> tupl
     These are the objective's, `pearson` where the settings name pairs with scores, `document_accuracy` where they give
     a number of documents, and `downstream` where they name tasks.
     """
-    has_similarity = validation.sts is not None or validation.similarity is not None
-    return (
-        *(name for name in objective.metrics if name in CONTEXT_METRICS),
-        *(("pearson",) if has_similarity else ()),
-        *(name for name in objective.metrics if name not in CONTEXT_METRICS),
-        *(("document_accuracy",) if validation.documents is not None else ()),
-        *(("downstream",) if validation.downstream is not None else ()),
-    )
+    names = [name for name in objective.metrics if name in CONTEXT_METRICS]
+    if validation.sts is not None or validation.similarity is not None:
+        names.append("pearson")
+    names += [name for name in objective.metrics if name not in CONTEXT_METRICS]
+    if validation.documents is not None:
+        names.append("document_accuracy")
+    if validation.downstream is not None:
+        names.append("downstream")
+    return tuple(names)

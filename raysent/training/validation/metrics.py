@@ -78,30 +78,34 @@ class HeldOut:
         Raises:
             DataError: If the text has none, and there is no chance: no word to predict.
         """
-        totals: dict[str, tuple[float, int]] = {}
+        totals: dict[str, float] = {}
+        counts: dict[str, int] = {}
         for batch in self.batches():
             for name, (total, count) in score(batch).items():
-                before = totals.get(name, (0.0, 0))
-                totals[name] = (before[0] + total, before[1] + count)
-        if none := next(
-            (name for name, (_, count) in totals.items() if not count and name not in _CHANCE), None
-        ):
-            raise DataError(
-                f"validation: the held-out text must have something to predict, and {none} found nothing; set "
-                "corpus.validation_fraction or validation.num_sentences higher"
-            )
-        return {
-            name: total / count if count else _CHANCE[name]
-            for name, (total, count) in totals.items()
-        }
+                totals[name] = totals.get(name, 0.0) + total
+                counts[name] = counts.get(name, 0) + count
+        metrics = {}
+        for name, count in counts.items():
+            if count:
+                metrics[name] = totals[name] / count
+            elif name in _CHANCE:
+                metrics[name] = _CHANCE[name]
+            else:
+                raise DataError(
+                    f"validation: the held-out text must have something to predict, and {name} found nothing; set "
+                    "corpus.validation_fraction or validation.num_sentences higher"
+                )
+        return metrics
 
     def prediction_metrics(self, predict: Predict) -> dict[str, float]:
         """Return the correlation and the mean squared difference of predictions and the pairs' scores."""
-        found, given = [], []
+        batch_predictions = []
+        batch_scores = []
         for batch in self.batches():
-            found.append(predict(batch))
-            given.append(np.asarray(getattr(batch, "scores", None), dtype=np.float64))
-        predictions, scores = np.concatenate(found), np.concatenate(given)
+            batch_predictions.append(predict(batch))
+            batch_scores.append(np.asarray(getattr(batch, "scores", None), dtype=np.float64))
+        predictions = np.concatenate(batch_predictions)
+        scores = np.concatenate(batch_scores)
         mse = float(np.mean((predictions - scores) ** 2))
         return {"score_pearson": pearson(predictions, scores), "score_mse": mse}
 
@@ -118,9 +122,8 @@ def held_out_triplets(split: CorpusSplit, *, max_length: int, num_sentences: int
     def make() -> Iterator[Triplets]:
         return (stream.batch(step) for step in range(num_batches))
 
-    return HeldOut(
-        content_key(split.corpus.text_key, split.text_hash, max_length, num_batches), make
-    )
+    key = content_key(split.corpus.text_key, split.text_hash, max_length, num_batches)
+    return HeldOut(key, make)
 
 
 def held_out_sentences(
@@ -128,11 +131,11 @@ def held_out_sentences(
 ) -> HeldOut:
     """Return the first sentences of a split in `_blocks`, each with what a teacher returned for it if there is one."""
     stop = min(len(split), num_sentences)
-    key = content_key(
-        split.corpus.text_key, split.text_hash, stop, *([] if targets is None else [targets.key])
-    )
+    parts = [split.corpus.text_key, split.text_hash, stop]
     blocks = partial(_blocks, split, num_sentences=stop)
-    return HeldOut(key, blocks if targets is None else lambda: map(targets.of, blocks()))
+    if targets is None:
+        return HeldOut(content_key(*parts), blocks)
+    return HeldOut(content_key(*parts, targets.key), lambda: map(targets.of, blocks()))
 
 
 def _blocks(split: CorpusSplit, *, num_sentences: int) -> Iterator[Batch]:
@@ -147,16 +150,15 @@ def held_out_pairs(
     pairs: PairTexts, vocabulary: Vocabulary, *, max_length: int, num_sentences: int
 ) -> HeldOut:
     """Return the first held-out pairs."""
-    chosen = pairs.select(np.arange(min(len(pairs), num_sentences)))
-    encoded = chosen.encode(vocabulary, max_length=max_length)
+    first_pairs = pairs.select(np.arange(min(len(pairs), num_sentences)))
+    encoded = first_pairs.encode(vocabulary, max_length=max_length)
 
     def make() -> Iterator[Pairs]:
         rows = np.arange(len(encoded))
-        return (
-            encoded.select(rows[start : start + _BATCH]) for start in range(0, len(rows), _BATCH)
-        )
+        for start in range(0, len(rows), _BATCH):
+            yield encoded.select(rows[start : start + _BATCH])
 
-    return HeldOut(chosen.key, make)
+    return HeldOut(first_pairs.key, make)
 
 
 EncodeUnit = Callable[[Sentences], Tensor]
@@ -179,7 +181,9 @@ class Similarity:
         Raises:
             DataError: If a set has no scores, or all its scores are equal.
         """
-        self.sets: dict[str, PairTexts] = read_sts(config.sts) if config.sts is not None else {}
+        self.sets: dict[str, PairTexts] = {}
+        if config.sts is not None:
+            self.sets = read_sts(config.sts)
         if config.similarity is not None:
             if config.similarity.score is None:
                 raise DataError(
@@ -197,30 +201,30 @@ class Similarity:
         self, encode: EncodeUnit, vocabulary: Vocabulary, *, max_length: int
     ) -> dict[str, float]:
         """Return `pearson`, the mean over the sets."""
-        found = []
+        correlations = []
         for pairs in self.sets.values():
             encoded = pairs.encode(vocabulary, max_length=max_length)
-            first, second = (_encode(side, encode) for side in (encoded.first, encoded.second))
-            found.append(pearson(cosines(first, second), np.asarray(pairs.scores)))
-        return {"pearson": float(np.mean(found))}
+            first = _encode(encoded.first, encode)
+            second = _encode(encoded.second, encode)
+            correlations.append(pearson(cosines(first, second), np.asarray(pairs.scores)))
+        return {"pearson": float(np.mean(correlations))}
 
 
 def cosines(
     first: npt.NDArray[np.float32], second: npt.NDArray[np.float32]
 ) -> npt.NDArray[np.float64]:
     """Return the cosine of each row of one with the same row of the other, float64 [rows]; 0 for a vector of zeros."""
-    one, other = first.astype(np.float64), second.astype(np.float64)
-    lengths = np.linalg.norm(one, axis=1) * np.linalg.norm(other, axis=1)
-    cosine: npt.NDArray[np.float64] = (one * other).sum(axis=1) / np.where(
-        lengths == 0, 1.0, lengths
-    )
-    return cosine
+    first_rows = first.astype(np.float64)
+    second_rows = second.astype(np.float64)
+    products: npt.NDArray[np.float64] = (first_rows * second_rows).sum(axis=1)
+    lengths = np.linalg.norm(first_rows, axis=1) * np.linalg.norm(second_rows, axis=1)
+    return products / np.where(lengths == 0, 1.0, lengths)
 
 
 def _encode(sentences: Sentences, encode: EncodeUnit) -> npt.NDArray[np.float32]:
-    return np.concatenate(
-        [encode(chunk).float().cpu().numpy() for chunk in sentences.split(_CHUNK)]
-    )
+    """Return vectors, float32 [sentences, dim]; memory holds the states of one chunk."""
+    chunks = [encode(chunk).float().cpu().numpy() for chunk in sentences.split(_CHUNK)]
+    return np.concatenate(chunks)
 
 
 _SEED = 0
@@ -259,30 +263,31 @@ class Documents:
         Raises:
             DataError: If the text has too few documents with enough sentences.
         """
-        each = sentences_of_document(num_documents)
+        num_drawn = sentences_of_document(num_documents)
         split = corpus.train
         bounds = np.clip(corpus.document_starts - split.first, 0, len(split))
         lengths = np.diff(bounds)
-        if (num_large := count_documents(lengths, num_documents)) < num_documents:
+        num_large = count_documents(lengths, num_documents)
+        if num_large < num_documents:
             raise DataError(
-                f"validation.documents: must be at most {num_large}, the documents of the text with {each} sentences "
-                f"for training; given {num_documents}"
+                f"validation.documents: must be at most {num_large}, the documents of the text with {num_drawn} "
+                f"sentences for training; given {num_documents}"
             )
         largest = np.argsort(-lengths, kind="stable")[:num_documents]
         generator = np.random.default_rng(_SEED)
-        # [documents, sentences]
-        drawn = np.stack(
-            [bounds[one] + generator.permutation(lengths[one])[:each] for one in largest]
-        )
-        train, validation = np.array_split(drawn, 2, axis=1)
-        places = np.concatenate([train.ravel(), validation.ravel()])
-        labels = np.concatenate(
-            [np.arange(num_documents).repeat(part.shape[1]) for part in (train, validation)]
-        )
-        self.sentences = split.sentences_at(places)
+        drawn_positions = []
+        for document in largest:
+            inside = generator.permutation(lengths[document])[:num_drawn]
+            drawn_positions.append(bounds[document] + inside)
+        # [documents, sentences], halved along the sentences
+        train, validation = np.array_split(np.stack(drawn_positions), 2, axis=1)
+        positions = np.concatenate([train.ravel(), validation.ravel()])
+        documents = np.arange(num_documents)
+        labels = np.concatenate([documents.repeat(half.shape[1]) for half in (train, validation)])
+        self.sentences = split.sentences_at(positions)
         self.chance = 100.0 / num_documents
         self._rows = _probed_rows(labels, num_train=train.size)
-        self.hash = content_key(corpus.text_key, places.tolist())
+        self.hash = content_key(corpus.text_key, positions.tolist())
 
     def document_metrics(self, encode: EncodeUnit) -> dict[str, float]:
         """Return `document_accuracy`, in percent."""
@@ -295,20 +300,19 @@ class Documents:
 
 def _probed_rows(labels: np.ndarray, *, num_train: int) -> TaskData:
     """Return the rows of a task of which only the classes are known; the first ones train."""
-    places = np.arange(len(labels))
-    # A probe needs test rows; its predictions for them are not read.
-    train, validation = places[:num_train], places[num_train:]
-    names = tuple(map(str, range(int(labels.max()) + 1)))
+    rows = np.arange(len(labels))
+    num_classes = int(labels.max()) + 1
     return TaskData(
-        "document",
-        "sentence",
-        "train-validation-test",
-        names,
-        ([],),
-        labels,
-        train,
-        validation,
-        validation,
+        task="document",
+        kind="sentence",
+        split="train-validation-test",
+        label_names=tuple(str(number) for number in range(num_classes)),
+        sentences=([],),
+        labels=labels,
+        train=rows[:num_train],
+        validation=rows[num_train:],
+        # A probe needs test rows; its predictions for them are not read.
+        test=rows[num_train:],
     )
 
 
@@ -331,16 +335,17 @@ class Downstream:
             ConfigError: If a task is unknown.
             DataError: If its files are missing or malformed.
         """
-        folder, option = (
-            None if config.data is None else Path(config.data),
-            "validation.downstream.tasks: ",
-        )
         self.tasks: list[TaskData | RetrievalData]
         if config.rows is not None and has_rows(config.rows):
             self.tasks = [*read_rows(config.rows)]
         else:
+            folder = None if config.data is None else Path(config.data)
             tasks = resolve_tasks(
-                config.tasks, folder, scorings=VALIDATED, default={"accuracy"}, option=option
+                config.tasks,
+                folder,
+                scorings=VALIDATED,
+                default={"accuracy"},
+                option="validation.downstream.tasks: ",
             )
             self.tasks = [_sampled_task(task, folder, config.max_rows) for task in tasks]
         self.hash = content_key([_rows_key(task) for task in self.tasks])
@@ -349,22 +354,25 @@ class Downstream:
 
     def downstream_metrics(self, model: SentenceEncoder) -> dict[str, float]:
         """Return `downstream`, the mean over tasks."""
-        found = [
-            validation_score(model, task)
-            if isinstance(task, RetrievalData)
-            else _task_score(model, task)
-            for task in self.tasks
-        ]
-        return {"downstream": float(np.mean(found))}
+        scores = [_task_score(model, task) for task in self.tasks]
+        return {"downstream": float(np.mean(scores))}
 
 
-def _task_score(model: SentenceEncoder, task: TaskData) -> float:
-    """Return the validation score of a probe, or of the layer that a model has learned the task's classes with."""
-    probed = fit_probe(task_features(model, task), task).validation
-    if isinstance(model, SentenceModel) and learns_layer(model):
-        is_of_task = next(iter(model.learned_tasks), None) == task.task
-        return max(probed, own_validation(model, task)) if is_of_task else probed
-    return probed
+def _task_score(model: SentenceEncoder, task: TaskData | RetrievalData) -> float:
+    """Return the validation score of a task.
+
+    It is that of a ranking of passages, of a probe, or of the layer that a model has learned the task's classes with,
+    if that is higher.
+    """
+    if isinstance(task, RetrievalData):
+        return validation_score(model, task)
+    probe_score = fit_probe(task_features(model, task), task).validation
+    if not isinstance(model, SentenceModel) or not learns_layer(model):
+        return probe_score
+    learned_task = next(iter(model.learned_tasks), None)
+    if learned_task != task.task:
+        return probe_score
+    return max(probe_score, own_validation(model, task))
 
 
 def _without(task: TaskData | RetrievalData, learned: LabelledRows) -> TaskData | RetrievalData:
@@ -382,13 +390,13 @@ def _without(task: TaskData | RetrievalData, learned: LabelledRows) -> TaskData 
         )
     texts = task.sentences[0]
     is_left_out = np.array([text in learned.held_out for text in texts])
-    train, validation = np.flatnonzero(~is_left_out), np.flatnonzero(is_left_out)
-    # A probe needs test rows; its predictions for them are not read.
+    validation = np.flatnonzero(is_left_out)
     return replace(
         task,
         split="train-validation-test",
-        train=train,
+        train=np.flatnonzero(~is_left_out),
         validation=validation,
+        # A probe needs test rows; its predictions for them are not read.
         test=validation,
         folds=NO_ROWS,
         has_drawn_validation=False,
@@ -405,29 +413,29 @@ def _rows_key(task: TaskData | RetrievalData) -> str:
 # A process that runs trial after trial needs the same tasks for each.
 @lru_cache(maxsize=32)
 def _sampled_task(task: Task, folder: Path | None, max_rows: int) -> TaskData | RetrievalData:
-    if task.scoring == "retrieval":
-        data = task.load(folder)
-        assert isinstance(data, RetrievalData)
-        return some_passages(
-            with_dev(data), max_queries=max_rows, max_passages=_PASSAGES_PER_QUERY * max_rows
-        )
-    return sample_rows(load_task(task, folder, with_test=False), max_rows=max_rows)
+    if task.scoring != "retrieval":
+        return sample_rows(load_task(task, folder, with_test=False), max_rows=max_rows)
+    retrieval = task.load(folder)
+    assert isinstance(retrieval, RetrievalData)
+    return some_passages(
+        with_dev(retrieval), max_queries=max_rows, max_passages=_PASSAGES_PER_QUERY * max_rows
+    )
 
 
 def sample_rows(data: TaskData, *, max_rows: int) -> TaskData:
     """Return a task without its test rows, with at most `max_rows` rows for training and as many for validation."""
-    data = divided(data)
-    train, validation = _some(data.train, max_rows), _some(data.validation, max_rows)
-    kept = np.concatenate([train, validation])
-    place = np.arange(len(kept))
+    task = divided(data)
+    train = _sampled_rows(task.train, max_rows)
+    validation = _sampled_rows(task.validation, max_rows)
+    sampled = task.select(np.concatenate([train, validation]))
+    rows = np.arange(len(train) + len(validation))
     # A probe needs test rows; it gets rows that it has seen, and its predictions for them are not read.
-    unread = place[len(train) :] if len(validation) else place
-    return replace(
-        data.select(kept), train=place[: len(train)], validation=place[len(train) :], test=unread
-    )
+    unread = rows[len(train) :] if len(validation) else rows
+    return replace(sampled, train=rows[: len(train)], validation=rows[len(train) :], test=unread)
 
 
-def _some(rows: np.ndarray, max_rows: int) -> np.ndarray:
+def _sampled_rows(rows: np.ndarray, max_rows: int) -> np.ndarray:
+    """Return at most `max_rows` rows, in their order."""
     if len(rows) <= max_rows:
         return rows
     return np.sort(np.random.default_rng(_SEED).permutation(rows)[:max_rows])
@@ -469,41 +477,45 @@ class Validator:
         Raises:
             DataError: If there is no text for a metric.
         """
-        self._vocabulary, self._max_length = vocabulary, max_length
-        has_pool = corpus is not None and set(CONTEXT_METRICS) <= set(metrics)
-        self.pool = ValidationPool(corpus, config) if corpus is not None and has_pool else None
-        self.similarity = Similarity(config) if "pearson" in metrics else None
-        num_documents = config.documents if "document_accuracy" in metrics else None
-        if num_documents is not None and corpus is None:
-            raise DataError(
-                "validation.documents: needs running text, and a run on pairs has none; leave it out"
-            )
-        self.documents = (
-            None if num_documents is None or corpus is None else Documents(corpus, num_documents)
-        )
-        self.downstream = (
-            None if config.downstream is None else Downstream(config.downstream, learned)
-        )
+        self._vocabulary = vocabulary
+        self._max_length = max_length
+        self.pool: ValidationPool | None = None
+        self.similarity: Similarity | None = None
+        self.documents: Documents | None = None
+        self.downstream: Downstream | None = None
+        if corpus is not None and set(CONTEXT_METRICS) <= set(metrics):
+            self.pool = ValidationPool(corpus, config)
+        if "pearson" in metrics:
+            self.similarity = Similarity(config)
+        if "document_accuracy" in metrics and config.documents is not None:
+            if corpus is None:
+                raise DataError(
+                    "validation.documents: needs running text, and a run on pairs has none; leave it out"
+                )
+            self.documents = Documents(corpus, config.documents)
+        if config.downstream is not None:
+            self.downstream = Downstream(config.downstream, learned)
         self.held_out = held_out
         self._predicts = set(PREDICTION_METRICS) <= set(metrics)
 
     def metrics_of(self, model: SentenceModel) -> dict[str, float]:
         """Return every metric by name; the model must not be in training mode."""
-        found: dict[str, float] = {}
+        metrics: dict[str, float] = {}
         if self.pool is not None:
-            found |= self.pool.context_metrics(model.comparable_vectors)
+            metrics |= self.pool.context_metrics(model.comparable_vectors)
         if self.similarity is not None:
-            found |= self.similarity.similarity_metrics(
+            metrics |= self.similarity.similarity_metrics(
                 model.encode_ids, self._vocabulary, max_length=self._max_length
             )
         if self.held_out is not None:
-            found |= self.held_out.objective_metrics(model.held_out_totals)
-            found |= self.held_out.prediction_metrics(model.predictions) if self._predicts else {}
+            metrics |= self.held_out.objective_metrics(model.held_out_totals)
+        if self.held_out is not None and self._predicts:
+            metrics |= self.held_out.prediction_metrics(model.predictions)
         if self.documents is not None:
-            found |= self.documents.document_metrics(model.encode_ids)
+            metrics |= self.documents.document_metrics(model.encode_ids)
         if self.downstream is not None:
-            found |= self.downstream.downstream_metrics(model)
-        return found
+            metrics |= self.downstream.downstream_metrics(model)
+        return metrics
 
     def hash_of(self, metric: str) -> str:
         """Return the hash of the data behind a metric; values can be compared where the hashes are equal."""
@@ -514,7 +526,9 @@ class Validator:
             **dict.fromkeys(CONTEXT_METRICS, self.pool),
         }
         part: Any = parts.get(metric, self.held_out)
-        return "" if part is None else str(part.hash)
+        if part is None:
+            return ""
+        return str(part.hash)
 
     def as_json(self) -> dict[str, Any]:
         """Return what is recorded beside the metrics: the hash of all data, the pool's sizes, and levels of chance."""
@@ -523,10 +537,12 @@ class Validator:
             for part in (self.pool, self.similarity, self.held_out, self.documents, self.downstream)
             if part
         ]
-        about: dict[str, Any] = {} if self.pool is None else dict(self.pool.facts)
-        about |= {} if self.documents is None else {"chance_document": self.documents.chance}
-        return (
-            about
-            if parts == [self.pool]
-            else {**about, "hash": content_key([part.hash for part in parts])}
-        )
+        about: dict[str, Any] = {}
+        if self.pool is not None:
+            about |= self.pool.facts
+        if self.documents is not None:
+            about["chance_document"] = self.documents.chance
+        if parts != [self.pool]:
+            # The hash among the pool's facts is that of the pool alone.
+            about["hash"] = content_key([part.hash for part in parts])
+        return about

@@ -52,16 +52,12 @@ class ValidationPool:
         self._split: CorpusSplit = corpus.validation
         self._context_size = config.context_size
         self.starts, self.num_candidates = block_starts(len(self._split), config)
-        in_context = [
-            neighbours(self._documents(start), context_size=config.context_size)
-            for start in self.starts
-        ]
-        num_neighbours = (
-            np.concatenate([block.sum(axis=1) for block in in_context])
-            if in_context
-            else np.zeros(0)
-        )
-        num_sources = int((num_neighbours > 0).sum())
+        num_neighbours = 0
+        num_sources = 0
+        for start in self.starts:
+            in_context = neighbours(self._documents(start), context_size=config.context_size)
+            num_neighbours += int(in_context.sum())
+            num_sources += int(in_context.any(axis=1).sum())
         if num_sources == 0:
             raise DataError(
                 f"corpus: the validation split of {len(self._split)} sentences holds no two neighbouring sentences "
@@ -69,27 +65,31 @@ class ValidationPool:
             )
         num_others = self.num_candidates - 1
         self.num_sources = num_sources
+        settings = {
+            "num_candidates": config.num_candidates,
+            "num_sentences": config.num_sentences,
+            "context_size": config.context_size,
+            "seed": config.seed,
+        }
         self.hash = content_key(
             corpus.text_key,
             self._split.text_hash,
             corpus.across_documents,
             self.starts.tolist(),
             self.num_candidates,
-            {
-                name: getattr(config, name)
-                for name in ("num_candidates", "num_sentences", "context_size", "seed")
-            },
+            settings,
         )
         self.facts: dict[str, float | int | str] = {
             "hash": self.hash,
             "num_blocks": len(self.starts),
             "num_candidates": self.num_candidates,
             "num_sources": num_sources,
-            "chance_accuracy": float(num_neighbours.sum() / (num_sources * num_others)),
+            "chance_accuracy": num_neighbours / (num_sources * num_others),
             "chance_nll": math.log(num_others),
         }
 
     def _documents(self, start: int) -> npt.NDArray[np.int64]:
+        """Return the document of each sentence of the block that begins at `start` [candidates]."""
         return np.asarray(self._split.documents(int(start), int(start) + self.num_candidates))
 
     def blocks(self) -> Iterator[tuple[Sentences, npt.NDArray[np.bool_]]]:
@@ -108,13 +108,13 @@ class ValidationPool:
         Returns:
             `context_accuracy` (a fraction) and `context_nll` (nats); not finite where the vectors are not.
         """
-        correct, nll = 0.0, 0.0
+        correct = 0.0
+        nll = 0.0
         for sentences, in_context in self.blocks():
             chunks = [encode(chunk) for chunk in sentences.split(_CHUNK)]
             f, g = (torch.cat(vectors).float() for vectors in zip(*chunks, strict=True))
-            block_correct, block_nll = similarity_scores(
-                f @ g.T, torch.from_numpy(in_context).to(f.device)
-            )
+            is_neighbour = torch.from_numpy(in_context).to(f.device)
+            block_correct, block_nll = similarity_scores(f @ g.T, is_neighbour)
             correct += block_correct
             nll += block_nll
         return {
@@ -141,8 +141,9 @@ def block_starts(num_sentences: int, config: ValidationConfig) -> tuple[npt.NDAr
         return np.zeros(0, dtype=np.int64), 0
     available = num_sentences // num_candidates
     num_blocks = min(available, max(1, config.num_sentences // num_candidates))
-    chosen = np.random.default_rng(config.seed).choice(available, size=num_blocks, replace=False)
-    return np.sort(chosen).astype(np.int64) * num_candidates, num_candidates
+    generator = np.random.default_rng(config.seed)
+    blocks = generator.choice(available, size=num_blocks, replace=False)
+    return np.sort(blocks).astype(np.int64) * num_candidates, num_candidates
 
 
 def neighbours(documents: npt.NDArray[np.int64], *, context_size: int) -> npt.NDArray[np.bool_]:
@@ -167,7 +168,8 @@ def similarity_scores(similarity: Tensor, in_context: Tensor) -> tuple[float, fl
     """
     similarity.fill_diagonal_(-torch.inf)
     sources = in_context.any(dim=1)
-    similarity, in_context = similarity[sources], in_context[sources]
+    similarity = similarity[sources]
+    in_context = in_context[sources]
     top = similarity == similarity.amax(dim=1, keepdim=True)
     correct = (top & in_context).sum(dim=1).double() / top.sum(dim=1).double()
     similarity = similarity.double()
