@@ -15,7 +15,7 @@ students share them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sized
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
@@ -23,6 +23,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from raysent.data.batches import SentenceTargets
 from raysent.data.corpus import Corpus, CorpusConfig, SentenceTexts, sentence_texts
@@ -49,6 +50,8 @@ _SAMPLED = 10_000
 _SAMPLED_NUMBERS = 40_000_000
 _BLOCK = 4096
 _LEAST_LOG = -30.0
+_MEAN_FILE = "mean.npy"
+_MATRIX_FILE = "matrix.npy"
 _SUMMARY = "corpus.json"
 
 
@@ -62,16 +65,22 @@ class Projected(SentenceEncoder):
 
     def __init__(self, teacher: SentenceEncoder, mean: Float32, matrix: Float32 | None) -> None:
         """Hold all three."""
-        self._teacher, self.mean, self.matrix = teacher, mean, matrix
+        self._teacher = teacher
+        self.mean = mean
+        self.matrix = matrix
 
     def get_sentence_embedding_dimension(self) -> int:
         """Return the size of a projected vector."""
-        return len(self.mean) if self.matrix is None else self.matrix.shape[1]
+        if self.matrix is None:
+            return len(self.mean)
+        return int(self.matrix.shape[1])
 
     def encode_texts(self, sentences: list[str], *, batch_size: int = 512) -> Float32:
         """Return projected vectors, float32 [sentences, dim]; see `SentenceEncoder`."""
         centred: Float32 = self._teacher.encode(sentences, batch_size=batch_size) - self.mean
-        return centred if self.matrix is None else centred @ self.matrix
+        if self.matrix is None:
+            return centred
+        return centred @ self.matrix
 
 
 class _LastKept(SentenceEncoder):
@@ -116,16 +125,16 @@ class Teacher:
         loaded = load_model(self.name)
         if not isinstance(loaded, Ensemble):
             return JoinedEncoders([loaded]), None
-        members = [
-            member
-            if isinstance(member.encoder, LexicalModel)
-            else LoadedMember(member.name, _LastKept(member.encoder))
-            for member in loaded.members
-        ]
+        members = []
+        encoders = []
+        for member in loaded.members:
+            if isinstance(member.encoder, LexicalModel):
+                members.append(member)
+                continue
+            encoder = _LastKept(member.encoder)
+            members.append(LoadedMember(member.name, encoder))
+            encoders.append(encoder)
         ensemble = Ensemble(members, folder=loaded.folder, result=loaded.result)
-        encoders = [
-            member.encoder for member in members if not isinstance(member.encoder, LexicalModel)
-        ]
         if not encoders:
             raise ConfigError(
                 f"objective.teacher: {self.name}: must have a member with vectors; all are lexical"
@@ -156,14 +165,20 @@ def find_teacher(settings: TargetBatches) -> Teacher:
 
 
 def _ensemble(settings: TargetBatches, folder: Path) -> Teacher:
-    result, downstream = read_result(folder), _downstream(settings)
-    tasks, keys = dict[str, int](), []
-    for data in () if downstream is None else downstream.tasks:
-        found = result.tasks.get(data.task)
-        if found is not None and isinstance(data, TaskData) and data.kind == "sentence":
-            tasks[data.task] = len(found.label_names)
-            keys.append([data.task, found.combination, found.keys])
-    return Teacher(str(folder), content_key(model_key(str(folder)), keys), tasks)
+    """Return the ensemble of a folder as a teacher of those tasks that it predicts and that settings name."""
+    ensemble_result = read_result(folder)
+    downstream = _downstream(settings)
+    downstream_tasks = [] if downstream is None else downstream.tasks
+    num_classes = {}
+    keys = []
+    for task in downstream_tasks:
+        task_result = ensemble_result.tasks.get(task.task)
+        # The teacher predicts single sentences of the text, which are no pairs.
+        is_sentence_task = isinstance(task, TaskData) and task.kind == "sentence"
+        if task_result is not None and is_sentence_task:
+            num_classes[task.task] = len(task_result.label_names)
+            keys.append([task.task, task_result.combination, task_result.keys])
+    return Teacher(str(folder), content_key(model_key(str(folder)), keys), num_classes)
 
 
 def open_targets(
@@ -181,47 +196,50 @@ def open_targets(
         ConfigError: If the projection loses more than `settings.max_loss`.
         ArtifactError: If the teacher cannot be loaded, or the cache cannot be written.
     """
-    teacher, cache, downstream = (
-        find_teacher(settings),
-        cache_folder(config.cache_dir),
-        _downstream(settings),
-    )
-    text = content_key(corpus.text_key, corpus.train.text_hash, corpus.validation.text_hash)
-    of_tasks = [] if downstream is None else [downstream.hash]
-    fitted = content_key(
-        FORMAT_VERSION, teacher.key, text, settings.dim, settings.projection, *of_tasks
-    )
-    load, texts = lru_cache(teacher.load), partial(sentence_texts, config, progress=progress)
+    teacher = find_teacher(settings)
+    cache = cache_folder(config.cache_dir)
+    downstream = _downstream(settings)
+    text_key = content_key(corpus.text_key, corpus.train.text_hash, corpus.validation.text_hash)
+    projection_parts = [FORMAT_VERSION, teacher.key, text_key, settings.dim, settings.projection]
+    if downstream is not None:
+        projection_parts.append(downstream.hash)
+    projection_key = content_key(*projection_parts)
+    # Loaded once, and only if the cache lacks one of the two.
+    load = lru_cache(teacher.load)
+    texts = partial(sentence_texts, config, progress=progress)
 
     def build_projection(folder: Path) -> dict[str, Any]:
-        encoder = load()[0]
-        projected, loss = _fit_projection(
-            settings, encoder, _sample(texts(), corpus, encoder), downstream
-        )
-        np.save(folder / "mean.npy", projected.mean)
+        encoder, _ = load()
+        sample = _sample(texts(), corpus, encoder)
+        projected, loss = _fit_projection(settings, encoder, sample, downstream)
+        np.save(folder / _MEAN_FILE, projected.mean)
         if projected.matrix is not None:
-            np.save(folder / "matrix.npy", projected.matrix)
+            np.save(folder / _MATRIX_FILE, projected.matrix)
         return {"loss": loss}
 
-    place = build_once(cache, f"projections/{fitted}", build_projection)
-    mean: Float32 = np.load(place / "mean.npy")
-    _check_loss(read_json(place / _SUMMARY)["loss"], len(mean), settings)
+    projection_folder = build_once(cache, f"projections/{projection_key}", build_projection)
+    mean: Float32 = np.load(projection_folder / _MEAN_FILE)
+    _check_loss(read_json(projection_folder / _SUMMARY)["loss"], len(mean), settings)
 
     def build_targets(folder: Path) -> dict[str, Any]:
         encoder, ensemble = load()
-        matrix = place / "matrix.npy"
-        projected = Projected(encoder, mean, np.load(matrix) if matrix.is_file() else None)
+        matrix = None
+        if (projection_folder / _MATRIX_FILE).is_file():
+            matrix = np.load(projection_folder / _MATRIX_FILE)
+        projected = Projected(encoder, mean, matrix)
         _write(folder, texts(), projected, ensemble, teacher.tasks, progress)
         return {"teacher": teacher.key}
 
-    key = content_key(fitted, sorted(teacher.tasks))
-    folder = build_once(cache, f"targets/{key}", build_targets)
-    vectors, *outputs = (np.load(folder / name, mmap_mode="r") for name in _files(teacher.tasks))
-    return SentenceTargets(key, vectors, dict(zip(teacher.tasks, outputs, strict=True)))
+    targets_key = content_key(projection_key, sorted(teacher.tasks))
+    folder = build_once(cache, f"targets/{targets_key}", build_targets)
+    arrays = [np.load(folder / name, mmap_mode="r") for name in _files(teacher.tasks)]
+    task_outputs = dict(zip(teacher.tasks, arrays[1:], strict=True))
+    return SentenceTargets(targets_key, arrays[0], task_outputs)
 
 
-def _files(tasks: Iterable[str]) -> list[str]:
-    return ["vectors.npy", *(f"task-{place}.npy" for place, _ in enumerate(tasks))]
+def _files(tasks: Sized) -> list[str]:
+    """Return the names of a folder's arrays: the vectors, and the outputs of each task."""
+    return ["vectors.npy", *(f"task-{index}.npy" for index in range(len(tasks)))]
 
 
 def _downstream(settings: TargetBatches) -> Downstream | None:
@@ -231,9 +249,12 @@ def _downstream(settings: TargetBatches) -> Downstream | None:
 
 
 def _sample(texts: SentenceTexts, corpus: Corpus, teacher: SentenceEncoder) -> list[str]:
+    """Return sentences of the training text at equal distances."""
     dim = teacher.get_sentence_embedding_dimension()
-    count = min(len(corpus.train), _SAMPLED, max(_BLOCK, _SAMPLED_NUMBERS // dim))
-    return texts.texts(np.unique(np.linspace(0, len(corpus.train) - 1, count).astype(np.int64)))
+    num_that_fit = max(_BLOCK, _SAMPLED_NUMBERS // dim)
+    num_sentences = min(len(corpus.train), _SAMPLED, num_that_fit)
+    positions = np.linspace(0, len(corpus.train) - 1, num_sentences).astype(np.int64)
+    return texts.texts(np.unique(positions))
 
 
 def _fit_projection(
@@ -247,49 +268,60 @@ def _fit_projection(
     mean = vectors.mean(axis=0)
     if vectors.shape[1] <= settings.dim:
         return Projected(teacher, mean, None), 0.0
-    matrix, kept = _directions(vectors - mean, settings.dim, kind=settings.projection)
+    matrix, variance_share = _directions(vectors - mean, settings.dim, kind=settings.projection)
     projected = Projected(teacher, mean, matrix)
     if downstream is None:
-        return projected, 100 * (1 - kept)
-    whole, left = (downstream.downstream_metrics(one)["downstream"] for one in (teacher, projected))
-    return projected, whole - left
+        return projected, 100 * (1 - variance_share)
+    joined_score = downstream.downstream_metrics(teacher)["downstream"]
+    projected_score = downstream.downstream_metrics(projected)["downstream"]
+    return projected, joined_score - projected_score
 
 
 def _directions(centred: Float32, dim: int, *, kind: str) -> tuple[Float32, float]:
     """Return orthonormal columns [joined, dim], and what they keep of the variance of vectors [rows, joined]."""
-    rows, joined = torch.from_numpy(centred), centred.shape[1]
-    drawn = torch.randn(
-        joined, dim, generator=torch.Generator().manual_seed(0), dtype=torch.float64
-    )
-    if kind != "pca":
-        columns = torch.linalg.qr(drawn).Q
+    rows = torch.from_numpy(centred)
+    generator = torch.Generator().manual_seed(0)
+    drawn = torch.randn(centred.shape[1], dim, generator=generator, dtype=torch.float64)
+    if kind == "pca":
+        columns = _principal_directions(rows, drawn)
     else:
-        if (
-            len(rows) < joined
-        ):  # of fewer rows than numbers, their inner products have the same directions
-            of_rows = (
-                torch.linalg.eigh(rows.double() @ rows.double().T).eigenvectors[:, -dim:].flip(1)
-            )
-            found = rows.double().T @ of_rows
-            columns = torch.linalg.qr(torch.cat([found, drawn[:, found.shape[1] :]], dim=1)).Q
-        else:
-            columns = torch.linalg.eigh((rows.T @ rows).double()).eigenvectors[:, -dim:].flip(1)
-        # The sign of a direction is free: its largest number is positive.
-        largest = columns.gather(0, columns.abs().argmax(dim=0, keepdim=True))
-        columns = columns * largest.sign()
-    whole = rows.double().square().sum().clamp(min=1e-300)
-    return columns.float().numpy(), float((rows.double() @ columns).square().sum() / whole)
+        columns = torch.linalg.qr(drawn).Q
+    total = rows.double().square().sum().clamp(min=1e-300)
+    projected = (rows.double() @ columns).square().sum()
+    return columns.float().numpy(), float(projected / total)
+
+
+def _principal_directions(rows: Tensor, drawn: Tensor) -> Tensor:
+    """Return the directions of the largest variance, each with a positive largest number, float64 [joined, dim].
+
+    Args:
+        rows: Centred vectors, float32 [rows, joined].
+        drawn: Random directions, float64 [joined, dim]; the last ones stand in where rows vary in fewer.
+    """
+    joined, dim = drawn.shape
+    if len(rows) < joined:
+        # Of fewer rows than numbers, their inner products have the same directions and are fewer.
+        products = rows.double() @ rows.double().T
+        row_directions = torch.linalg.eigh(products).eigenvectors[:, -dim:].flip(1)
+        mapped = rows.double().T @ row_directions
+        stand_ins = drawn[:, mapped.shape[1] :]
+        directions = torch.linalg.qr(torch.cat([mapped, stand_ins], dim=1)).Q
+    else:
+        moments = (rows.T @ rows).double()
+        directions = torch.linalg.eigh(moments).eigenvectors[:, -dim:].flip(1)
+    # The sign of a direction is free.
+    largest = directions.gather(0, directions.abs().argmax(dim=0, keepdim=True))
+    signed: Tensor = directions * largest.sign()
+    return signed
 
 
 def _check_loss(loss: float, joined: int, settings: TargetBatches) -> None:
+    """Refuse a projection of `joined` numbers that loses more than settings allow."""
     if loss <= settings.max_loss:
         return
-    tasks = ", ".join(settings.tasks or ())
-    unit = (
-        f"points of the teacher's score on {tasks}"
-        if tasks
-        else "% of the variance of the teacher's vectors"
-    )
+    unit = "% of the variance of the teacher's vectors"
+    if settings.tasks:
+        unit = f"points of the teacher's score on {', '.join(settings.tasks)}"
     raise ConfigError(
         f"objective.dim: must keep all but {settings.max_loss:g} {unit}; {settings.dim} of {joined} dimensions lose "
         f"{loss:.2f}; raise objective.dim, or objective.max_loss to accept it"
@@ -304,13 +336,13 @@ def _write(
     tasks: dict[str, int],
     progress: Progress | None,
 ) -> None:
+    """Write what a teacher returns for each sentence of a text into an empty folder, in blocks."""
     sizes = [teacher.get_sentence_embedding_dimension(), *tasks.values()]
-    files = [
-        np.lib.format.open_memmap(
-            folder / name, mode="w+", dtype=np.float16, shape=(len(texts), size)
-        )
-        for name, size in zip(_files(tasks), sizes, strict=True)
-    ]
+    arrays = []
+    for name, size in zip(_files(tasks), sizes, strict=True):
+        shape = (len(texts), size)
+        array = np.lib.format.open_memmap(folder / name, mode="w+", dtype=np.float16, shape=shape)
+        arrays.append(array)
     # A student is compared on the rows that test its teacher, so it learns from what has not seen them.
     predictors = {}
     if ensemble is not None:
@@ -318,10 +350,12 @@ def _write(
     for first in range(0, len(texts), _BLOCK):
         stop = min(first + _BLOCK, len(texts))
         block = texts.texts(np.arange(first, stop, dtype=np.int64))
-        files[0][first:stop] = teacher.encode_texts(block)
-        for task, values in zip(tasks, files[1:], strict=True):
-            values[first:stop] = np.maximum(predictors[task].combined([block]), _LEAST_LOG)
+        arrays[0][first:stop] = teacher.encode_texts(block)
+        for task, log_probabilities in zip(tasks, arrays[1:], strict=True):
+            predicted = predictors[task].combined([block])
+            # The logarithm of a probability of zero is not finite.
+            log_probabilities[first:stop] = np.maximum(predicted, _LEAST_LOG)
         if progress:
             progress("encoding with the teacher", stop, len(texts))
-    for values in files:
-        values.flush()
+    for array in arrays:
+        array.flush()
