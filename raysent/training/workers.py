@@ -93,13 +93,17 @@ class Workers:
         digest = hashlib.sha256()
         for parameter in parameters:
             digest.update(parameter.detach().cpu().contiguous().numpy().data)
-        own = torch.from_numpy(np.frombuffer(digest.digest(), dtype=np.int64).copy()).to(
-            parameters[0].device
-        )
-        everyone = [torch.empty_like(own) for _ in range(self.world_size)]
-        dist.all_gather(everyone, own)
-        first, *others = (values.tolist() for values in everyone)
-        different = [str(rank) for rank, values in enumerate(others, start=1) if values != first]
+        # As numbers, because a group gathers tensors.
+        numbers = np.frombuffer(digest.digest(), dtype=np.int64).copy()
+        rank_hash = torch.from_numpy(numbers).to(parameters[0].device)
+        hashes = [torch.empty_like(rank_hash) for _ in range(self.world_size)]
+        dist.all_gather(hashes, rank_hash)
+        first_hash = hashes[0].tolist()
+        different = [
+            str(rank)
+            for rank, gathered_hash in enumerate(hashes)
+            if gathered_hash.tolist() != first_hash
+        ]
         if different:
             raise TrainingError(
                 f"workers: must have the same weights as worker 0 after step {step}; given others on worker "
@@ -150,7 +154,8 @@ class Exchange:
         self._tables = {id(table) for table in tables}
         self._buckets = _buckets(parameters, self._tables)
         self._num_gathered = 0  # whose gradients have not been sent back yet
-        self._words, self._loss = torch.empty(0), torch.empty(0)
+        self._words = torch.empty(0)
+        self._loss = torch.empty(0)
         self._num_missing: list[int] = []
         self._sums: list[tuple[Tensor, Any]] = []
         # The nodes exist as long as they are referred to. Their hooks run once a backward, when a gradient is complete,
@@ -158,9 +163,12 @@ class Exchange:
         self._nodes = [
             [get_gradient_edge(parameter).node for parameter in bucket] for bucket in self._buckets
         ]
-        for number, nodes in enumerate(self._nodes if overlaps else ()):
-            for node in nodes:
-                node.register_hook(partial(_mark_complete, weakref.ref(self), number))
+        if overlaps:
+            # By a weak reference, as the nodes' hooks would keep the exchange, which keeps the nodes.
+            exchange = weakref.ref(self)
+            for number, nodes in enumerate(self._nodes):
+                for node in nodes:
+                    node.register_hook(partial(_mark_complete, exchange, number))
 
     def gather(self, vectors: tuple[Tensor, ...], *, count: int) -> tuple[Tensor, ...]:
         """Return all ranks' vectors in rank order; their gradients return to the ranks.
@@ -173,10 +181,11 @@ class Exchange:
             [count, dim] each.
         """
         dims = [tower.shape[1] for tower in vectors]
-        own = torch.cat(vectors, dim=1)
-        self._num_gathered += torch.is_grad_enabled() and own.requires_grad
-        everyone: Tensor = _Gather.apply(own, count, self)  # type: ignore[no-untyped-call]
-        return torch.split(everyone, dims, dim=1)
+        rows = torch.cat(vectors, dim=1)
+        if torch.is_grad_enabled() and rows.requires_grad:
+            self._num_gathered += 1
+        all_rows: Tensor = _Gather.apply(rows, count, self)  # type: ignore[no-untyped-call]
+        return torch.split(all_rows, dims, dim=1)
 
     def begin(self, words: Tensor, loss: Tensor) -> None:
         """Start to sum what backward completes.
@@ -208,26 +217,23 @@ class Exchange:
         while len(self._sums) < len(self._buckets):
             self._start()
         self._loss_work.wait()
-        for bucket, (values, work) in zip(self._buckets, self._sums, strict=True):
+        for bucket, (bucket_sum, work) in zip(self._buckets, self._sums, strict=True):
             work.wait()
-            self._assign(bucket, values)
-        self._num_missing, self._sums, self._num_gathered = [], [], 0
+            self._assign(bucket, bucket_sum)
+        self._num_missing = []
+        self._sums = []
+        self._num_gathered = 0
         return self._loss
 
     @torch.no_grad()
     def _start(self) -> None:
+        """Start to sum the gradients of the next bucket over the ranks."""
         bucket = self._buckets[len(self._sums)]
         if self._holds_rows(bucket[0]):
-            values = self._rows(bucket[0])
+            sent = self._rows(bucket[0])
         else:
-            gradients = [torch.zeros_like(one) if one.grad is None else one.grad for one in bucket]
-            is_whole = len(bucket) == 1 and gradients[0].is_contiguous()
-            values = (
-                gradients[0]
-                if is_whole
-                else torch.cat([gradient.reshape(-1) for gradient in gradients])
-            )
-        self._sums.append((values, dist.all_reduce(values, async_op=True)))
+            sent = _joined_gradients(bucket)
+        self._sums.append((sent, dist.all_reduce(sent, async_op=True)))
 
     def _holds_rows(self, parameter: nn.Parameter) -> bool:
         """Return whether a gradient has rows only; a penalty on all word vectors makes that of a table dense."""
@@ -235,49 +241,52 @@ class Exchange:
         return id(parameter) in self._tables and not is_dense
 
     def _rows(self, table: nn.Parameter) -> Tensor:
-        values = table.new_zeros(len(self._words), table.shape[1])
+        """Return a table's gradient at the words of all ranks, zero at words that this rank lacks [words, dim]."""
+        gradient = table.new_zeros(len(self._words), table.shape[1])
         if table.grad is not None:
             rows = torch.searchsorted(self._words, table.grad._indices()[0])
-            values.index_add_(0, rows, table.grad._values())
-        return values
+            gradient.index_add_(0, rows, table.grad._values())
+        return gradient
 
-    def _assign(self, bucket: list[nn.Parameter], values: Tensor) -> None:
+    def _assign(self, bucket: list[nn.Parameter], bucket_sum: Tensor) -> None:
+        """Set the gradients of a bucket to their sum over the ranks."""
         if self._holds_rows(bucket[0]):
             bucket[0].grad = torch.sparse_coo_tensor(
                 self._words[None],
-                values,
+                bucket_sum,
                 bucket[0].shape,
                 is_coalesced=True,
                 check_invariants=False,
             )
             return
-        for parameter, part in zip(
-            bucket, torch.split(values.reshape(-1), [one.numel() for one in bucket]), strict=True
-        ):
+        sizes = [parameter.numel() for parameter in bucket]
+        parts = torch.split(bucket_sum.reshape(-1), sizes)
+        for parameter, part in zip(bucket, parts, strict=True):
             parameter.grad = part.view_as(parameter)
 
-    def all_gather(self, own: Tensor, count: int) -> Tensor:
+    def all_gather(self, rows: Tensor, count: int) -> Tensor:
         """Return all ranks' rows [count, dim] of this rank's [batch, dim]."""
         sizes = self._sizes(count)
-        padded = own.new_zeros(max(sizes), own.shape[1])
-        padded[: len(own)] = own
+        # A group gathers tensors of one shape.
+        padded = rows.new_zeros(max(sizes), rows.shape[1])
+        padded[: len(rows)] = rows
         blocks = padded.new_empty(len(sizes), *padded.shape)
         dist.all_gather(list(blocks.unbind()), padded)
         if min(sizes) == max(sizes):
             return blocks.flatten(0, 1)
         return torch.cat([block[:size] for block, size in zip(blocks, sizes, strict=True)])
 
-    def reduce_scatter(self, everyone: Tensor) -> Tensor:
+    def reduce_scatter(self, all_rows: Tensor) -> Tensor:
         """Return the sum over the ranks of this rank's rows [batch, dim] of all ranks' [count, dim]."""
-        sizes = self._sizes(len(everyone))
+        sizes = self._sizes(len(all_rows))
         most = max(sizes)
-        blocks = [block.contiguous() for block in torch.split(everyone, sizes)]
+        blocks = [block.contiguous() for block in torch.split(all_rows, sizes)]
         if min(sizes) < most:
             blocks = [nn.functional.pad(block, (0, 0, 0, most - len(block))) for block in blocks]
-        own = torch.empty_like(blocks[0])
-        dist.reduce_scatter(own, blocks)
+        padded_sum = torch.empty_like(blocks[0])
+        dist.reduce_scatter(padded_sum, blocks)
         self._num_gathered -= 1
-        return own[: sizes[self._workers.rank]]
+        return padded_sum[: sizes[self._workers.rank]]
 
     def _sizes(self, count: int) -> list[int]:
         world_size = self._workers.world_size
@@ -285,10 +294,24 @@ class Exchange:
         return [block.stop - block.start for block in blocks]
 
 
-def _mark_complete(exchange: weakref.ref[Exchange], number: int, *_: object) -> None:
-    found = exchange()
-    if found is not None:
-        found.complete(number)
+def _mark_complete(reference: weakref.ref[Exchange], number: int, *_: object) -> None:
+    """Note that a gradient of a bucket is complete, unless the run that exchanges it has ended."""
+    exchange = reference()
+    if exchange is not None:
+        exchange.complete(number)
+
+
+def _joined_gradients(bucket: list[nn.Parameter]) -> Tensor:
+    """Return the gradients of a bucket in one tensor, zeros for a parameter without; a single one is not copied."""
+    gradients = []
+    for parameter in bucket:
+        gradient = parameter.grad
+        if gradient is None:
+            gradient = torch.zeros_like(parameter)
+        gradients.append(gradient)
+    if len(gradients) == 1 and gradients[0].is_contiguous():
+        return gradients[0]
+    return torch.cat([gradient.reshape(-1) for gradient in gradients])
 
 
 def _buckets(parameters: Sequence[nn.Parameter], tables: set[int]) -> list[list[nn.Parameter]]:
@@ -301,7 +324,10 @@ def _buckets(parameters: Sequence[nn.Parameter], tables: set[int]) -> list[list[
             buckets.append([])
             size = 0
         buckets[-1].append(parameter)
-        size = _BUCKET_BYTES if is_table else size + parameter.numel() * parameter.element_size()
+        size += parameter.numel() * parameter.element_size()
+        if is_table:
+            # Whatever its size, nothing is added to its group.
+            size = _BUCKET_BYTES
     return buckets
 
 
@@ -309,9 +335,9 @@ class _Gather(torch.autograd.Function):
     """All ranks' vectors; the gradient of this rank's is the sum over the ranks."""
 
     @staticmethod
-    def forward(ctx: Any, own: Tensor, count: int, exchange: Exchange) -> Tensor:
+    def forward(ctx: Any, rows: Tensor, count: int, exchange: Exchange) -> Tensor:
         ctx.exchange = exchange
-        return exchange.all_gather(own, count)
+        return exchange.all_gather(rows, count)
 
     @staticmethod
     @once_differentiable
@@ -366,12 +392,19 @@ class SharedLoss:
             )
         self._gathers = gathers_candidates(config, workers)
         self._seed = config.seed
-        self._model, self._optimizer, self._stream = model, optimizer, stream
-        self._workers, self._device = workers, device
+        self._model = model
+        self._optimizer = optimizer
+        self._stream = stream
+        self._workers = workers
+        self._device = device
         num_parts = config.training.accumulate
-        self._num_parts, self._num_encoded = (
-            (num_parts, 1) if config.objective.is_by_example else (1, num_parts)
-        )
+        # A loss of single examples is divided; of any other the vectors alone, whose states take the memory.
+        self._num_parts = 1
+        self._num_encoded = 1
+        if config.objective.is_by_example:
+            self._num_parts = num_parts
+        else:
+            self._num_encoded = num_parts
         is_whole = num_parts == 1 and config.objective.encoded_at_once is None
         reads_vectors = not (config.objective.trains_code or config.objective.scores_words)
         self._packs = is_whole and workers.world_size == 1 and reads_vectors
@@ -401,9 +434,11 @@ class SharedLoss:
         """
         # Dropout is a function of seed, step and rank, so that a resumed run draws the same masks.
         generator = dropout_generator(self._seed, step, self._workers.rank)
-        # All workers choose alike, as one does.
-        choosing = generator if self._exchange is None else dropout_generator(self._seed, step, 0)
-        batch = self._model.prepare(self._stream.batch(step), generator=choosing)
+        common = generator
+        if self._exchange is not None:
+            # All workers choose alike, as one does.
+            common = dropout_generator(self._seed, step, 0)
+        batch = self._model.prepare(self._stream.batch(step), generator=common)
         packed = PackedAhead()
         if self._packs:
             for part in self._packed_parts(batch):
@@ -417,21 +452,23 @@ class SharedLoss:
         """Return the sentences that encoders read, where they are laid out before the loss asks for them."""
         if isinstance(batch, Batch | Triplets):
             return [batch.sentences]
-        return batch.parts if is_gpu(self._device) else ()
+        if is_gpu(self._device):
+            return batch.parts
+        return ()
 
     def _words_of(self, batch: AnyBatch, step: int) -> npt.NDArray[np.int32]:
         """Return the distinct words that a step reads on all workers."""
-        own = distinct_words(*batch.parts)
+        words = distinct_words(*batch.parts)
         if self._exchange is None:
-            return own
+            return words
         # All workers' words on all workers, so that their word tables stay bit-identical.
-        words = self._stream.words(step)
-        has_all = np.isin(own, words, assume_unique=True).all()
+        all_words = self._stream.words(step)
+        has_all = np.isin(words, all_words, assume_unique=True).all()
         if self._optimizer.tables and not has_all:
             raise ConfigError(
                 "objective: prepare must add no words to a batch that several workers share; given some"
             )
-        return words
+        return all_words
 
     def gradients(self, step: int) -> Tensor:
         """Compute the gradients of a step, which are equal on all workers.
@@ -446,7 +483,9 @@ class SharedLoss:
         if prepared.words is not None:
             self._optimizer.catch_up(prepared.words)
         batch = prepared.batch
-        parts = divide(batch, self._num_parts) if self._num_parts > 1 else [batch]
+        parts = [batch]
+        if self._num_parts > 1:
+            parts = divide(batch, self._num_parts)
         losses = []
         for part in parts:
             with self._mode():
@@ -455,10 +494,13 @@ class SharedLoss:
                 self._exchange.begin(_words(prepared), loss)
             loss.backward()  # type: ignore[no-untyped-call]
             losses.append(loss.detach())
-        total = losses[0] if len(losses) == 1 else torch.stack(losses).sum()
+        total = losses[0]
+        if len(losses) > 1:
+            total = torch.stack(losses).sum()
         if self._exchange is None:
             return total
         if len(parts) > 1:
+            # Gradients of several parts are complete after the last one.
             self._exchange.begin(_words(prepared), total)
         return self._exchange.finish()
 
@@ -471,7 +513,9 @@ class SharedLoss:
     ) -> Tensor:
         """Return what a batch, or a part of one, adds to the loss of a step, a scalar with gradient."""
         generator = prepared.generator
-        count, gather, common = self._stream.size(step), None, generator
+        count = self._stream.size(step)
+        gather = None
+        common = generator
         if self._exchange is not None and self._gathers:
             gather = partial(self._exchange.gather, count=count)
             # All workers draw the same negatives.
@@ -489,7 +533,10 @@ class SharedLoss:
         loss = self._model.loss(
             batch, generator=common, reader=reader, penalty_weight=penalty_weight
         )
-        return loss * (len(batch) / count) if is_mean and len(batch) != count else loss
+        if is_mean and len(batch) != count:
+            # So that the ranks' parts add up to the mean over all rows.
+            return loss * (len(batch) / count)
+        return loss
 
 
 def _words(prepared: PreparedStep) -> Tensor:
