@@ -42,20 +42,20 @@ _PARTS = frozenset(
 
 def limit_primitive_cache() -> None:
     """Bound the products that oneDNN keeps compiled; a value of the environment wins."""
-    for name, value in ENVIRONMENT.items():
-        os.environ.setdefault(name, value)
+    for name, setting in ENVIRONMENT.items():
+        os.environ.setdefault(name, setting)
 
 
 def resident_bytes() -> int:
     """Return the physical memory that this process holds, in bytes."""
-    found: int = psutil.Process().memory_info().rss
-    return found
+    num_bytes: int = psutil.Process().memory_info().rss
+    return num_bytes
 
 
 def machine_bytes() -> int:
     """Return the physical memory of this machine, in bytes."""
-    found: int = psutil.virtual_memory().total
-    return found
+    num_bytes: int = psutil.virtual_memory().total
+    return num_bytes
 
 
 def estimate_bytes(config: RunConfig) -> int:
@@ -65,25 +65,31 @@ def estimate_bytes(config: RunConfig) -> int:
     """
     configs = towers(config.encoder, config.second_encoder, config.objective)
     longest = config.max_length
+    batch_length = getattr(config.objective.batches, "max_length", None) or longest
+    num_bits = 0
+    if config.code is not None:
+        num_bits = config.code.num_bits(sum(encoded_dims(configs)))
     shape = StepShape(
         batch_size=config.training.batch_size,
-        max_length=min(longest, getattr(config.objective.batches, "max_length", None) or longest),
+        max_length=min(longest, batch_length),
         num_words=config.vocabulary.size,
         dim=config.encoder.dim,
-        num_bits=0 if config.code is None else config.code.num_bits(sum(encoded_dims(configs))),
+        num_bits=num_bits,
         num_encoded=config.num_encoded,
     )
     at_once = -(-shape.batch_size // config.training.accumulate)
     if config.objective.is_by_example:
         shape = replace(shape, batch_size=at_once)
-    trained, fixed = count_parameters(configs, shape.num_words)
-    num_tokens = (
-        config.objective.encoded_at_once or at_once * config.num_encoded
-    ) * shape.max_length
-    states = _STATES * num_tokens * sum(tower.activations_per_token for tower in configs)
-    copies = _COPIES + (config.training.ema is not None)
-    numbers = copies * trained + fixed + states + config.objective.num_step_values(shape)
-    return _FLOAT_BYTES * numbers
+    num_trained, num_fixed = count_parameters(configs, shape.num_words)
+    num_sentences = config.objective.encoded_at_once or at_once * config.num_encoded
+    num_tokens = num_sentences * shape.max_length
+    num_states = _STATES * num_tokens * sum(tower.activations_per_token for tower in configs)
+    num_copies = _COPIES
+    if config.training.ema is not None:
+        num_copies += 1
+    num_parameters = num_copies * num_trained + num_fixed
+    num_floats = num_parameters + num_states + config.objective.num_step_values(shape)
+    return _FLOAT_BYTES * num_floats
 
 
 def check_memory(config: RunConfig, limit_bytes: int, *, source: str) -> None:
@@ -100,8 +106,8 @@ def check_memory(config: RunConfig, limit_bytes: int, *, source: str) -> None:
     need = PROCESS_BYTES + estimate_bytes(config)
     if need <= limit_bytes:
         return
-    name, given, fits = _setting_to_lower(config, limit_bytes)
-    fix = f"{given} fits at about {fits}" if fits else "lower it, and others"
+    name, setting, fitting = _setting_to_lower(config, limit_bytes)
+    fix = f"{setting} fits at about {fitting}" if fitting else "lower it, and others"
     raise ConfigError(
         f"{name}: must let a trial fit into {show_bytes(limit_bytes)} ({source}); this one needs about "
         f"{show_bytes(need)}; {fix}"
@@ -110,18 +116,19 @@ def check_memory(config: RunConfig, limit_bytes: int, *, source: str) -> None:
 
 def _setting_to_lower(config: RunConfig, limit_bytes: int) -> tuple[str, int, int]:
     """Return the setting whose half lowers the estimate most, its value, and a value that fits; 0 if none does."""
-    settings = {name: value for name, value in _sizes(config.model_dump()) if value > 1}
+    settings = {name: size for name, size in _sizes(config.model_dump()) if size > 1}
     if config.labels is not None and config.source is config.labels:
         # Where it is not set, what the encoder reads is its value.
         settings["labels.max_length"] = config.max_length
-    halves = {name: _bytes_with(config, name, value // 2) for name, value in settings.items()}
-    found = min(halves, key=lambda name: halves[name], default="training.batch_size")
-    given = value = settings.get(found, 0)
-    while value > 1:
-        value //= 2
-        if PROCESS_BYTES + _bytes_with(config, found, value) <= limit_bytes:
-            return found, given, value
-    return found, given, 0
+    halved = {name: _bytes_with(config, name, size // 2) for name, size in settings.items()}
+    lowest = min(halved, key=lambda name: halved[name], default="training.batch_size")
+    setting = settings.get(lowest, 0)
+    smaller = setting
+    while smaller > 1:
+        smaller //= 2
+        if PROCESS_BYTES + _bytes_with(config, lowest, smaller) <= limit_bytes:
+            return lowest, setting, smaller
+    return lowest, setting, 0
 
 
 def _bytes_with(config: RunConfig, name: str, value: int) -> int:
@@ -134,19 +141,23 @@ def _bytes_with(config: RunConfig, name: str, value: int) -> int:
         return sys.maxsize
 
 
-def _sizes(values: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
-    for path, value in dotted_values(values):
-        is_size = isinstance(value, int) and not isinstance(value, bool)
-        if is_size and path.split(".", maxsplit=1)[0] in _PARTS:
-            yield path, value
+def _sizes(settings: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
+    """Yield the dotted names of the whole numbers among a run's settings, and the numbers."""
+    for name, setting in dotted_values(settings):
+        is_size = isinstance(setting, int) and not isinstance(setting, bool)
+        if is_size and name.split(".", maxsplit=1)[0] in _PARTS:
+            yield name, setting
 
 
 def show_bytes(num_bytes: int) -> str:
     """Return a size in a unit that is easy to read, such as `1.5 GiB`."""
-    size, units = float(num_bytes), iter(("bytes", "KiB", "MiB", "GiB", "TiB", "PiB"))
-    unit = next(units)
-    for larger in units:
+    size = float(num_bytes)
+    unit = "bytes"
+    for larger_unit in ("KiB", "MiB", "GiB", "TiB", "PiB"):
         if round(size) < 1000:
             break
-        size, unit = size / 1024, larger
-    return f"{size:,.3g} {unit}" if size < 1e6 else f"{size:.1e} {unit}"
+        size /= 1024
+        unit = larger_unit
+    if size >= 1e6:
+        return f"{size:.1e} {unit}"
+    return f"{size:,.3g} {unit}"

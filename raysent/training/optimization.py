@@ -9,6 +9,7 @@ Source: Kingma and Ba, 2015 (Adam); Loshchilov and Hutter, 2019 (AdamW).
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Literal
@@ -62,27 +63,26 @@ class Optimizer:
         )
         by_rows = config.row_exact_adam and not changes_all
         self.parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
-        self._clip_groups = (
-            member_groups(model) if config.clip_per == "member" else [self.parameters]
-        )
-        self.tables = tables = [table.weight for table in model.tables] if by_rows else []
+        self._clip_groups = [self.parameters]
+        if config.clip_per == "member":
+            self._clip_groups = member_groups(model)
+        self.tables: list[nn.Parameter] = []
+        if by_rows:
+            self.tables = [table.weight for table in model.tables]
         model.use_sparse_gradients(by_rows)
-        by_row = {id(weight) for weight in tables}
-        self._row_adams = [RowAdam(weight, learning_rate=config.learning_rate) for weight in tables]
-        factors = {
-            id(tower.get_parameter(name)): factor
-            for tower in model.modules()
-            if isinstance(tower, Tower)
-            for name, factor in tower.learning_rate_factors().items()
-        }
-        self._row_factors = [factors.get(id(weight), 1.0) for weight in tables]
-        dense = [parameter for parameter in self.parameters if id(parameter) not in by_row]
-        of_dense = [factors.get(id(parameter), 1.0) for parameter in dense]
-        self._dense: DenseAdam | GradientDescent = (
-            GradientDescent(dense, of_dense)
-            if config.optimizer == "sgd"
-            else DenseAdam(dense, of_dense, decay=config.decay)
-        )
+        self._row_adams = [
+            RowAdam(weight, learning_rate=config.learning_rate) for weight in self.tables
+        ]
+        factors = _rate_factors(model)
+        self._row_factors = [factors.get(id(weight), 1.0) for weight in self.tables]
+        table_ids = {id(weight) for weight in self.tables}
+        dense = [parameter for parameter in self.parameters if id(parameter) not in table_ids]
+        dense_factors = [factors.get(id(parameter), 1.0) for parameter in dense]
+        self._dense: DenseAdam | GradientDescent
+        if config.optimizer == "sgd":
+            self._dense = GradientDescent(dense, dense_factors)
+        else:
+            self._dense = DenseAdam(dense, dense_factors, decay=config.decay)
 
     def catch_up(self, words: Tensor) -> None:
         """Apply the outstanding updates to the rows of these words, int64 [words]."""
@@ -106,16 +106,14 @@ class Optimizer:
             step: Number of this step, from 0.
         """
         if self._config.clip is not None:
-            per: Literal["tensor", "global"] = (
-                "tensor" if self._config.clip_per == "tensor" else "global"
-            )
+            per: Literal["tensor", "global"] = "global"
+            if self._config.clip_per == "tensor":
+                per = "tensor"
             for group in self._clip_groups:
                 clip_gradients(group, limit=self._config.clip, per=per)
         rate = learning_rate(self._config, step, num_steps=self._num_steps)
-        rate *= (
-            self._config.epoch_decay ** (step // self._steps_per_epoch)
-            * self._config.drop_decay**self.num_drops
-        )
+        epoch = step // self._steps_per_epoch
+        rate *= self._config.epoch_decay**epoch * self._config.drop_decay**self.num_drops
         for adam, factor in zip(self._row_adams, self._row_factors, strict=True):
             adam.learning_rate = rate * factor
             adam.step()
@@ -123,17 +121,13 @@ class Optimizer:
 
     def tensors(self) -> dict[str, Tensor]:
         """Return the state of all optimizers by name."""
-        named: dict[str, Tensor] = {}
+        by_name: dict[str, Tensor] = {}
         for number, adam in enumerate(self._row_adams):
-            for name, value in adam.state_dict().items():
-                dtype = (
-                    torch.int64 if isinstance(value, int) else torch.float64
-                )  # without loss of precision
-                named[f"row.{number}.{name}"] = (
-                    value if isinstance(value, Tensor) else torch.tensor(value, dtype=dtype)
-                )
-        named |= {f"dense.{name}": value for name, value in self._dense.tensors().items()}
-        return named
+            for name, state in adam.state_dict().items():
+                by_name[f"row.{number}.{name}"] = _as_tensor(state)
+        for name, tensor in self._dense.tensors().items():
+            by_name[f"dense.{name}"] = tensor
+        return by_name
 
     def load_tensors(self, named: dict[str, Tensor]) -> None:
         """Set the state that `tensors` returned."""
@@ -142,6 +136,25 @@ class Optimizer:
             numbers = {name: state[name].item() for name in ("num_steps", "learning_rate")}
             adam.load_state_dict({**state, **numbers})
         self._dense.load_tensors(strip_prefix(named, "dense."))
+
+
+def _rate_factors(model: SentenceModel) -> dict[int, float]:
+    """Return the factors of the learning rate that towers give their parameters, by the parameter's id."""
+    factors = {}
+    for module in model.modules():
+        if isinstance(module, Tower):
+            for name, factor in module.learning_rate_factors().items():
+                factors[id(module.get_parameter(name))] = factor
+    return factors
+
+
+def _as_tensor(state: Tensor | float) -> Tensor:
+    """Return a number of an optimizer's state as a tensor, without loss of precision."""
+    if isinstance(state, Tensor):
+        return state
+    if isinstance(state, int):
+        return torch.tensor(state, dtype=torch.int64)
+    return torch.tensor(state, dtype=torch.float64)
 
 
 class DenseAdam:
@@ -158,10 +171,11 @@ class DenseAdam:
             decay: Part of the learning rate by which matrices and tables shrink at each step.
         """
         self._parameters = parameters
-        self._kinds = [
-            (factor, decay if one.ndim > 1 else 0.0)
-            for one, factor in zip(parameters, factors, strict=True)
-        ]
+        # Parameters of the same factor and decay are updated by one call.
+        self._kinds: list[tuple[float, float]] = []
+        for parameter, factor in zip(parameters, factors, strict=True):
+            parameter_decay = decay if parameter.ndim > 1 else 0.0
+            self._kinds.append((factor, parameter_decay))
         self._means = [torch.zeros_like(parameter) for parameter in parameters]
         self._squares = [torch.zeros_like(parameter) for parameter in parameters]
         self._steps = [torch.zeros((), device=parameter.device) for parameter in parameters]
@@ -173,24 +187,24 @@ class DenseAdam:
         Args:
             rate: Learning rate of this step.
         """
-        found = [
-            (number, p, p.grad) for number, p in enumerate(self._parameters) if p.grad is not None
-        ]
-        for kind in dict.fromkeys(self._kinds[number] for number, _, _ in found):
-            self._update(
-                [one for one in found if self._kinds[one[0]] == kind], rate * kind[0], kind[1]
-            )
+        numbers_by_kind: dict[tuple[float, float], list[int]] = {}
+        for number, parameter in enumerate(self._parameters):
+            if parameter.grad is not None:
+                numbers_by_kind.setdefault(self._kinds[number], []).append(number)
+        for (factor, decay), numbers in numbers_by_kind.items():
+            self._update(numbers, rate * factor, decay)
 
-    def _update(
-        self, moved: list[tuple[int, nn.Parameter, Tensor]], rate: float, decay: float
-    ) -> None:
+    def _update(self, numbers: list[int], rate: float, decay: float) -> None:
+        """Update the parameters of these numbers, each of which has a gradient."""
+        moved: list[Tensor] = [self._parameters[number] for number in numbers]
+        gradients = [parameter.grad for parameter in moved if parameter.grad is not None]
         torch_adam(
-            [parameter for _, parameter, _ in moved],
-            [gradient for _, _, gradient in moved],
-            [self._means[number] for number, _, _ in moved],
-            [self._squares[number] for number, _, _ in moved],
+            moved,
+            gradients,
+            [self._means[number] for number in numbers],
+            [self._squares[number] for number in numbers],
             max_exp_avg_sqs=[],
-            state_steps=[self._steps[number] for number, _, _ in moved],
+            state_steps=[self._steps[number] for number in numbers],
             fused=True,
             amsgrad=False,
             beta1=0.9,
@@ -204,17 +218,19 @@ class DenseAdam:
 
     def tensors(self) -> dict[str, Tensor]:
         """Return moments and numbers of steps by name."""
-        columns = {"mean": self._means, "square": self._squares, "step": self._steps}
-        return {
-            f"{number}.{name}": value
-            for name, column in columns.items()
-            for number, value in enumerate(column)
-        }
+        by_name: dict[str, Tensor] = {}
+        for number, mean in enumerate(self._means):
+            by_name[f"{number}.mean"] = mean
+        for number, square in enumerate(self._squares):
+            by_name[f"{number}.square"] = square
+        for number, num_steps in enumerate(self._steps):
+            by_name[f"{number}.step"] = num_steps
+        return by_name
 
     def load_tensors(self, named: dict[str, Tensor]) -> None:
         """Set the state that `tensors` returned."""
-        for name, value in self.tensors().items():
-            value.copy_(named[name])
+        for name, tensor in self.tensors().items():
+            tensor.copy_(named[name])
 
 
 class GradientDescent:
@@ -222,7 +238,8 @@ class GradientDescent:
 
     def __init__(self, parameters: list[nn.Parameter], factors: list[float]) -> None:
         """Store the parameters, and factors of the learning rate, one for each."""
-        self._parameters, self._factors = parameters, factors
+        self._parameters = parameters
+        self._factors = factors
 
     @torch.no_grad()
     def step(self, rate: float) -> None:
@@ -241,19 +258,23 @@ class GradientDescent:
 
 def count_drops(values: list[float], *, mode: Literal["max", "min"]) -> int:
     """Return how many values of a metric are not better than all before them; NaN never is."""
-    best, drops = None, 0
-    for value in values:
-        if best is None or (value > best if mode == "max" else value < best):
-            best = value
+    is_better = operator.gt if mode == "max" else operator.lt
+    best = None
+    num_drops = 0
+    for score in values:
+        if best is None or is_better(score, best):
+            best = score
         else:
-            drops += 1
-    return drops
+            num_drops += 1
+    return num_drops
 
 
 def strip_prefix(named: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
     """Return the tensors whose names start with a prefix, by the rest of their names."""
     return {
-        name.removeprefix(prefix): value for name, value in named.items() if name.startswith(prefix)
+        name.removeprefix(prefix): tensor
+        for name, tensor in named.items()
+        if name.startswith(prefix)
     }
 
 
@@ -273,20 +294,23 @@ def member_groups(model: SentenceModel) -> list[list[nn.Parameter]]:
 
     Members then have the steps that they would have if each were trained alone. Another model is a single group.
     """
-    members = getattr(model.config.encoder, "members", None)
+    members = getattr(model.config.encoder, "members", None) or {}
+    # The number of the member that each objective belongs to, as a name of a parameter has it.
+    owners: list[str] = []
+    for number, member in enumerate(members.values()):
+        owners += [str(number)] * len(member.loss_dims)
     groups: dict[str, list[nn.Parameter]] = {}
-    # The number of each member's losses, to find the member of an objective.
-    counts = [len(member.loss_dims) for member in members.values()] if members else []
-    owners = [str(member) for member, count in enumerate(counts) for _ in range(count)]
     for name, parameter in model.named_parameters():
-        if parameter.requires_grad:
-            part, *rest = name.split(".")
-            member = ""
-            if owners and rest[:1] == ["members"]:
-                member = rest[1]
-            elif part == "objectives" and len(owners) == len(model.objectives):
-                member = owners[int(rest[0])]
-            groups.setdefault(member, []).append(parameter)
+        if not parameter.requires_grad:
+            continue
+        # `f.members.1.…` or `objectives.1.…`
+        names = name.split(".")
+        owner = ""
+        if owners and names[1:2] == ["members"]:
+            owner = names[2]
+        elif names[0] == "objectives" and len(owners) == len(model.objectives):
+            owner = owners[int(names[1])]
+        groups.setdefault(owner, []).append(parameter)
     return list(groups.values())
 
 
@@ -297,7 +321,11 @@ def clip_gradients(
 
     Source: Quick-Thoughts' released code clips per tensor.
     """
-    gradients = [values for values in map(gradient_values, parameters) if values is not None]
+    gradients = []
+    for parameter in parameters:
+        gradient = gradient_values(parameter)
+        if gradient is not None:
+            gradients.append(gradient)
     if not gradients:
         return
     norms = torch.stack(torch._foreach_norm(gradients))
@@ -320,14 +348,16 @@ class MovingAverage:
 
     def __init__(self, parameters: Sequence[nn.Parameter], *, decay: float) -> None:
         """Start with the parameters' values."""
-        self._parameters, self._decay = list(parameters), decay
+        self._parameters = list(parameters)
+        self._decay = decay
         self._values = [parameter.detach().clone() for parameter in parameters]
 
     @torch.no_grad()
     def update(self, step: int) -> None:
         """Move towards the parameters' values after step `step`, from 1."""
         decay = min(self._decay, (1 + step) / (10 + step))
-        torch._foreach_lerp_(self._values, [one.detach() for one in self._parameters], 1 - decay)
+        parameters = [parameter.detach() for parameter in self._parameters]
+        torch._foreach_lerp_(self._values, parameters, 1 - decay)
 
     @contextmanager
     def in_use(self) -> Iterator[None]:
@@ -340,16 +370,16 @@ class MovingAverage:
 
     @torch.no_grad()
     def _swap(self) -> None:
-        for parameter, value in zip(self._parameters, self._values, strict=True):
-            own = parameter.detach().clone()
-            parameter.copy_(value)
-            value.copy_(own)
+        for parameter, average in zip(self._parameters, self._values, strict=True):
+            trained = parameter.detach().clone()
+            parameter.copy_(average)
+            average.copy_(trained)
 
     def tensors(self) -> dict[str, Tensor]:
         """Return the values by name."""
-        return {str(number): value for number, value in enumerate(self._values)}
+        return {str(number): average for number, average in enumerate(self._values)}
 
     def load_tensors(self, named: dict[str, Tensor]) -> None:
         """Set what `tensors` returned."""
-        for name, value in self.tensors().items():
-            value.copy_(named[name])
+        for name, average in self.tensors().items():
+            average.copy_(named[name])
