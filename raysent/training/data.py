@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -9,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from raysent.data.batches import SentenceTargets
-from raysent.data.corpus import Corpus, CorpusConfig, count_text, prepare, vocabulary_type
+from raysent.data.corpus import Corpus, count_text, prepare, vocabulary_type
 from raysent.data.pairs import PairCorpus, PairsConfig, vocabulary_type_of
 from raysent.data.vocabulary import Sentences, SubwordVocabulary, Vocabulary, VocabularyType
 from raysent.errors import ConfigError
@@ -58,7 +59,9 @@ class TrainingData:
         """Labels of the pairs or of the task; 0 where they have none."""
         if self.labels is not None:
             return self.labels.num_classes
-        return 0 if self.pairs is None else len(self.pairs.train.classes)
+        if self.pairs is not None:
+            return len(self.pairs.train.classes)
+        return 0
 
     def sample(self, num_sentences: int) -> Sentences:
         """Return sentences of the training text: evenly spaced blocks of a corpus, or the first pairs' sentences."""
@@ -67,21 +70,20 @@ class TrainingData:
             text = [*pairs.first[: num_sentences // 2], *pairs.second[: num_sentences // 2]]
             return self.vocabulary.ids(text, max_length=self.max_length)
         if self.labels is not None:
-            return self.vocabulary.ids(
-                self.labels.train[:num_sentences], max_length=self.max_length
-            )
-        train, block = self.text.train, max(1, num_sentences // _SAMPLE_BLOCKS)
+            text = self.labels.train[:num_sentences]
+            return self.vocabulary.ids(text, max_length=self.max_length)
+        train = self.text.train
         if len(train) <= num_sentences:
             return train.sentences(0, len(train))
-        starts = np.unique(
-            np.linspace(0, max(0, len(train) - block), _SAMPLE_BLOCKS).astype(np.int64)
-        )
+        size = max(1, num_sentences // _SAMPLE_BLOCKS)
+        last_start = max(0, len(train) - size)
+        starts = np.unique(np.linspace(0, last_start, _SAMPLE_BLOCKS).astype(np.int64))
         blocks = [
-            train.sentences(start, min(start + block, len(train))) for start in starts.tolist()
+            train.sentences(start, min(start + size, len(train))) for start in starts.tolist()
         ]
         return Sentences(
-            np.concatenate([one.ids for one in blocks]),
-            np.concatenate([one.lengths for one in blocks]),
+            np.concatenate([block.ids for block in blocks]),
+            np.concatenate([block.lengths for block in blocks]),
         )
 
     def word_counts(self) -> npt.NDArray[np.int64]:
@@ -94,22 +96,20 @@ class TrainingData:
         text = next((part for part in parts if part is not None), None)
         if text is None:
             return {}
-        names = (
-            ()
-            if self.corpus is None
-            else ("text_key", "num_sentences", "num_documents", "num_tokens")
-        )
-        facts = {
-            "key": text.key,
-            "text_key": text.key,
-            **{name: getattr(text, name) for name in names},
-        }
+        facts: dict[str, Any] = {"key": text.key, "text_key": text.key}
         if self.corpus is not None:
+            # A corpus has a key of its text apart from that of its vocabulary.
+            facts["text_key"] = self.corpus.text_key
+            facts["num_sentences"] = self.corpus.num_sentences
+            facts["num_documents"] = self.corpus.num_documents
+            facts["num_tokens"] = self.corpus.num_tokens
             facts["language"] = self.corpus.language
-        facts["vocabulary"] = (
-            "subwords" if isinstance(self.vocabulary, SubwordVocabulary) else "words"
-        )
-        return {**facts, "num_train": len(text.train), "num_validation": len(text.validation)}
+        facts["vocabulary"] = "words"
+        if isinstance(self.vocabulary, SubwordVocabulary):
+            facts["vocabulary"] = "subwords"
+        facts["num_train"] = len(text.train)
+        facts["num_validation"] = len(text.validation)
+        return facts
 
 
 def read_part(part: Part | None) -> Part:
@@ -142,7 +142,11 @@ class TextSize:
 
     def facts(self) -> dict[str, int]:
         """Return the sizes under the names of `TrainingData.facts`."""
-        return {name: getattr(self, name) for name in ("num_train", "num_sentences", "num_tokens")}
+        return {
+            "num_train": self.num_train,
+            "num_sentences": self.num_sentences,
+            "num_tokens": self.num_tokens,
+        }
 
 
 def text_size(config: RunConfig, *, progress: Progress | None = None) -> TextSize:
@@ -151,36 +155,49 @@ def text_size(config: RunConfig, *, progress: Progress | None = None) -> TextSiz
     Raises:
         DataError: If the text cannot be read.
     """
-    if not isinstance(config.source, CorpusConfig):
-        source = (
-            PairCorpus(config.source, unicode_form=config.vocabulary.unicode_form)
-            if isinstance(config.source, PairsConfig)
-            else LabelledRows(config.source)
-        )
-        vocabulary = source.vocabulary(config.vocabulary)
-        sides = source.train.columns if isinstance(source, PairCorpus) else [source.train]
-        counts = np.bincount(
-            np.concatenate(
-                [vocabulary.ids(side, max_length=config.max_length).ids for side in sides]
-            ),
-            minlength=len(vocabulary),
-        )
-        return TextSize(
-            len(source.train),
-            len(sides) * len(source.train),
-            int(counts.sum()),
-            counts,
-            np.empty(0, dtype=np.int64),
-        )
-    if vocabulary_type(config.corpus, config.vocabulary, progress=progress)[0] == "subwords":
+    if isinstance(config.source, PairsConfig):
+        pairs = PairCorpus(config.source, unicode_form=config.vocabulary.unicode_form)
+        return _size_of_columns(pairs.train.columns, pairs.vocabulary(config.vocabulary), config)
+    if isinstance(config.source, LabelsConfig):
+        labels = LabelledRows(config.source)
+        return _size_of_columns([labels.train], labels.vocabulary(config.vocabulary), config)
+    type_of_vocabulary, _ = vocabulary_type(config.corpus, config.vocabulary, progress=progress)
+    if type_of_vocabulary == "subwords":
+        # How many sub-words a text has is known once they are found.
         corpus = prepare(config.corpus, config.vocabulary, progress=progress)
-        counts = np.bincount(corpus.ids, minlength=len(corpus.vocabulary))
-        sizes = np.diff(corpus.document_starts)[: corpus.train.num_documents]
-        return TextSize(len(corpus.train), corpus.num_sentences, corpus.num_tokens, counts, sizes)
-    num_sentences, counts, sizes = count_text(
+        return TextSize(
+            num_train=len(corpus.train),
+            num_sentences=corpus.num_sentences,
+            num_tokens=corpus.num_tokens,
+            word_counts=np.bincount(corpus.ids, minlength=len(corpus.vocabulary)),
+            documents=np.diff(corpus.document_starts)[: corpus.train.num_documents],
+        )
+    num_sentences, counts, document_sizes = count_text(
         config.corpus, unicode_form=config.vocabulary.unicode_form, progress=progress
     )
-    return TextSize(int(sizes.sum()), num_sentences, int(counts.sum()), counts, sizes)
+    return TextSize(
+        num_train=int(document_sizes.sum()),
+        num_sentences=num_sentences,
+        num_tokens=int(counts.sum()),
+        word_counts=counts,
+        documents=document_sizes,
+    )
+
+
+def _size_of_columns(
+    columns: Sequence[list[str]], vocabulary: Vocabulary, config: RunConfig
+) -> TextSize:
+    """Return the size of the training texts of pairs or of a task [columns, rows]."""
+    ids = [vocabulary.ids(column, max_length=config.max_length).ids for column in columns]
+    counts = np.bincount(np.concatenate(ids), minlength=len(vocabulary))
+    num_rows = len(columns[0])
+    return TextSize(
+        num_train=num_rows,
+        num_sentences=len(columns) * num_rows,
+        num_tokens=int(counts.sum()),
+        word_counts=counts,
+        documents=np.empty(0, dtype=np.int64),
+    )
 
 
 def chosen_vocabulary_type(
@@ -192,10 +209,8 @@ def chosen_vocabulary_type(
         DataError: If the text cannot be read.
     """
     if isinstance(config.source, PairsConfig):
-        return vocabulary_type_of(
-            PairCorpus(config.source, unicode_form=config.vocabulary.unicode_form).train.columns,
-            config.vocabulary,
-        )
+        pairs = PairCorpus(config.source, unicode_form=config.vocabulary.unicode_form)
+        return vocabulary_type_of(pairs.train.columns, config.vocabulary)
     if isinstance(config.source, LabelsConfig):
         return vocabulary_type_of([LabelledRows(config.source).train], config.vocabulary)
     return vocabulary_type(config.corpus, config.vocabulary, progress=progress)
@@ -203,17 +218,18 @@ def chosen_vocabulary_type(
 
 def source_key(config: RunConfig) -> str:
     """Return a key of the files and settings that `open_training_data` reads, so that equal ones are opened once."""
-    return (
-        config.source.model_dump_json()
-        + str(config.max_length)
-        + config.vocabulary.model_dump_json()
-        + (config.initial or (config.tokenizer.model_dump_json() if config.tokenizer else ""))
-        + (
-            repr(config.objective.batches)
-            if isinstance(config.objective.batches, TargetBatches)
-            else ""
-        )
-    )
+    parts = [
+        config.source.model_dump_json(),
+        str(config.max_length),
+        config.vocabulary.model_dump_json(),
+    ]
+    if config.initial:
+        parts.append(config.initial)
+    elif config.tokenizer:
+        parts.append(config.tokenizer.model_dump_json())
+    if isinstance(config.objective.batches, TargetBatches):
+        parts.append(repr(config.objective.batches))
+    return "".join(parts)
 
 
 def initial_words(initial: str) -> Vocabulary:
@@ -256,9 +272,7 @@ def open_training_data(config: RunConfig, *, progress: Progress | None = None) -
         )
     corpus = prepare(config.corpus, config.vocabulary, words=words, progress=progress)
     batches = config.objective.batches
-    targets = (
-        open_targets(batches, config.corpus, corpus, progress)
-        if isinstance(batches, TargetBatches)
-        else None
-    )
+    targets = None
+    if isinstance(batches, TargetBatches):
+        targets = open_targets(batches, config.corpus, corpus, progress)
     return TrainingData(corpus.vocabulary, corpus=corpus, max_length=length, targets=targets)

@@ -65,17 +65,9 @@ def open_source_vectors(
     dim = sum(config.model.encoded_dims)
     if 4 * dim * stream.num_sentences > _LARGEST_BYTES:
         return None
-    parts = [
-        stream.sentences(),
-        *(part for batch in (held_out.batches() if held_out else ()) for part in batch.parts),
-    ]
-    text = Sentences(
-        np.concatenate([part.ids for part in parts]),
-        np.concatenate([part.lengths for part in parts]),
-    )
-    keys, rows = np.unique(
-        np.concatenate([sentence_keys(part) for part in text.split(_CHUNK)]), return_index=True
-    )
+    text = _all_sentences(stream, held_out)
+    text_keys = np.concatenate([sentence_keys(chunk) for chunk in text.split(_CHUNK)])
+    keys, rows = np.unique(text_keys, return_index=True)
     cache = cache_folder(config.corpus.cache_dir)
 
     def build(folder: Path) -> dict[str, Any]:
@@ -85,16 +77,27 @@ def open_source_vectors(
             _write_vectors(folder / "vectors.npy", model, text, rows, dim)
         return {"sentences": len(keys), "dim": dim}
 
-    key = content_key(
-        _FORMAT_VERSION, _encoder_key(config, model), hashlib.sha256(keys.tobytes()).hexdigest()
-    )
+    keys_hash = hashlib.sha256(keys.tobytes()).hexdigest()
+    key = content_key(_FORMAT_VERSION, _encoder_key(config, model), keys_hash)
     folder = build_once(cache, f"{_FOLDER}/{key}", build)
-    return KnownVectors(
-        np.load(folder / "keys.npy"), np.load(folder / "vectors.npy", mmap_mode="r")
+    vectors = np.load(folder / "vectors.npy", mmap_mode="r")
+    return KnownVectors(np.load(folder / "keys.npy"), vectors)
+
+
+def _all_sentences(stream: BatchStream | PairStream, held_out: HeldOut | None) -> Sentences:
+    """Return the sentences that are trained on, and those of the held-out batches."""
+    parts = [stream.sentences()]
+    if held_out is not None:
+        for batch in held_out.batches():
+            parts += batch.parts
+    return Sentences(
+        np.concatenate([part.ids for part in parts]),
+        np.concatenate([part.lengths for part in parts]),
     )
 
 
 def _encoder_key(config: RunConfig, model: SentenceModel) -> str:
+    """Return a key of the encoders: their kind of device, settings and weights."""
     weights = hashlib.sha256()
     for name, tensor in sorted(model.tensors().items()):
         if name.startswith(("f.", "g.")):
@@ -120,11 +123,13 @@ def _write_vectors(
 
     Always in the same chunks, whose sizes decide the last bits.
     """
+    header = {
+        "descr": np.lib.format.dtype_to_descr(np.dtype(np.float32)),
+        "fortran_order": False,
+        "shape": (len(rows), dim),
+    }
     with path.open("wb") as file:
-        header = {
-            "descr": np.lib.format.dtype_to_descr(np.dtype(np.float32)),
-            "fortran_order": False,
-        }
-        np.lib.format.write_array_header_1_0(file, {**header, "shape": (len(rows), dim)})
+        np.lib.format.write_array_header_1_0(file, header)
         for first in range(0, len(rows), _CHUNK):
-            file.write(model.encoded(select_rows(text, rows[first : first + _CHUNK])).tobytes())
+            chunk = select_rows(text, rows[first : first + _CHUNK])
+            file.write(model.encoded(chunk).tobytes())
