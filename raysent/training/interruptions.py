@@ -55,7 +55,9 @@ def best_interval_s(save_s: float, *, per_hour: float) -> float:
 
     Source: Young 1974, "A first order approximation to the optimum checkpoint interval"; Daly 2006 refines it.
     """
-    return math.sqrt(2 * save_s * 3600 / per_hour) if per_hour > 0 else math.inf
+    if per_hour <= 0:
+        return math.inf
+    return math.sqrt(2 * save_s * 3600 / per_hour)
 
 
 class SaveTimer:
@@ -86,15 +88,18 @@ class SaveTimer:
             clock: Returns seconds.
         """
         self.next_check = step + 1
-        self._notice, self._per_hour, self._clock = (
-            interruptions.notice,
-            interruptions.per_hour,
-            clock,
-        )
-        self._save_s = self._model_s = save_bytes / _FIRST_BYTES_PER_S
+        self._notice = interruptions.notice
+        self._per_hour = interruptions.per_hour
+        self._clock = clock
+        # Until one is measured, a save of the model counts as one of a checkpoint.
+        self._save_s = save_bytes / _FIRST_BYTES_PER_S
+        self._model_s = self._save_s
         self._checked_step = step
-        self._checked_s = self._started_s = self._saved_s = clock()
-        self._earlier_s, self._spent_s = seconds, 0.0
+        self._started_s = clock()
+        self._checked_s = self._started_s
+        self._saved_s = self._started_s
+        self._earlier_s = seconds
+        self._spent_s = 0.0
         # The notice: seconds left at the last check, when they will have passed, and how many saves it still asks for.
         self._left_s: float | None = None
         self._deadline_s: float | None = None
@@ -107,11 +112,14 @@ class SaveTimer:
 
     def is_due(self) -> bool:
         """Check for a notice and return whether to save; every worker calls it."""
-        now_s, left_s = self._clock(), self._notice()
+        now_s = self._clock()
+        left_s = self._notice()
         if left_s is None:
-            self._deadline_s, self._saves_left = None, 0
+            self._deadline_s = None
+            self._saves_left = 0
         elif self._deadline_s is None or abs(now_s + left_s - self._deadline_s) > _SAME_DEADLINE_S:
-            self._deadline_s, self._saves_left = now_s + left_s, 2
+            self._deadline_s = now_s + left_s
+            self._saves_left = 2
         self._left_s = left_s
         if self._saves_left == 2 or (self._saves_left == 1 and self._is_last):
             return True
@@ -124,27 +132,32 @@ class SaveTimer:
 
     def is_due_at_report(self) -> bool:
         """Return whether to save at a report: if saves take little time, and after a notice always."""
-        is_cheap = self._spent_s + self._save_s <= _ADVANCE_S + _MAX_PART * (
-            self._clock() - self._started_s
-        )
+        session_s = self._clock() - self._started_s
+        is_cheap = self._spent_s + self._save_s <= _ADVANCE_S + _MAX_PART * session_s
         return is_cheap or self._deadline_s is not None
 
     def is_model_due(self) -> bool:
         """Return whether a report that may have a model has one: if saves, and the one at the end, take little time."""
-        return self._spent_s + 2 * self._model_s <= _MAX_PART * (self._clock() - self._started_s)
+        session_s = self._clock() - self._started_s
+        return self._spent_s + 2 * self._model_s <= _MAX_PART * session_s
 
     def next_check_step(self, step: int) -> int:
         """Return the step that is about a second away, by the speed since the last check."""
         now_s = self._clock()
-        done, took_s = step - self._checked_step, max(now_s - self._checked_s, 1e-6)
-        self._checked_step, self._checked_s = step, now_s
-        return step + max(1, min(int(done * CHECK_INTERVAL_S / took_s), 2 * done))
+        num_steps = step - self._checked_step
+        took_s = max(now_s - self._checked_s, 1e-6)
+        self._checked_step = step
+        self._checked_s = now_s
+        num_in_interval = int(num_steps * CHECK_INTERVAL_S / took_s)
+        # At most twice as many, because the time of a few steps says little.
+        return step + max(1, min(num_in_interval, 2 * num_steps))
 
     def record_save(self, *, took_s: float) -> None:
         """Record that a checkpoint was saved in `took_s` seconds."""
         self._spent_s += took_s
         self._saves_left = 0 if self._is_last else min(self._saves_left, 1)
-        self._saved_s, self._save_s = self._clock(), took_s
+        self._saved_s = self._clock()
+        self._save_s = took_s
 
     def record_model(self, *, took_s: float) -> None:
         """Record that a model was saved in `took_s` seconds."""

@@ -48,7 +48,10 @@ class LabelsConfig(StrictModel):
     def path(self) -> str:
         """What the rows are read from."""
         task = self.task or ""
-        return str(parse_json(task).get("path", task)) if task.startswith("{") else task
+        # A task with settings is named by them, as JSON.
+        if task.startswith("{"):
+            return str(parse_json(task).get("path", task))
+        return task
 
 
 class LabelledRows:
@@ -77,31 +80,30 @@ class LabelledRows:
                 "labels.task: must name the task whose training rows are learned; given none"
             )
         if config.rows is not None and has_rows(config.rows):
-            (data,) = read_rows(config.rows)
+            (task,) = read_rows(config.rows)
         else:
-            data = load_task(
-                config.task, None if config.data is None else Path(config.data), with_test=False
-            )
-        if data.is_scored or data.kind != "sentence":
+            folder = None if config.data is None else Path(config.data)
+            task = load_task(config.task, folder, with_test=False)
+        if task.is_scored or task.kind != "sentence":
             raise ConfigError(
-                f"labels.task: {data.task}: must have one text and a class a row; given pairs or scores"
+                f"labels.task: {task.task}: must have one text and a class a row; given pairs or scores"
             )
-        data = divided(data)
-        self.task, self.row_hash = data.task, data.part_of or data.row_hash
-        learned, left_out = data.train, NO_ROWS
-        if has_parts(data) and config.held_out is not None:
-            numbers = part_numbers(data)
-            learned, left_out = (
-                data.train[numbers != config.held_out],
-                data.train[numbers == config.held_out],
-            )
-        texts = data.sentences[0]
-        self.train = [texts[row] for row in learned]
-        self.held_out = frozenset(texts[row] for row in left_out)
-        self.has_parts = has_parts(data)
+        task = divided(task)
+        self.task = task.task
+        self.row_hash = task.part_of or task.row_hash
+        self.has_parts = has_parts(task)
+        learned_rows = task.train
+        left_out_rows = NO_ROWS
+        if self.has_parts and config.held_out is not None:
+            parts = part_numbers(task)
+            learned_rows = task.train[parts != config.held_out]
+            left_out_rows = task.train[parts == config.held_out]
+        texts = task.sentences[0]
+        self.train = [texts[row] for row in learned_rows]
+        self.held_out = frozenset(texts[row] for row in left_out_rows)
         self.validation: list[str] = []
-        self.labels = data.labels[learned]
-        self.num_classes = len(data.label_names)
+        self.labels = task.labels[learned_rows]
+        self.num_classes = len(task.label_names)
         self.key = content_key(self.train, self.labels.tolist())
 
     def vocabulary(self, config: VocabularyConfig) -> Vocabulary:
