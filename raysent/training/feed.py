@@ -59,7 +59,9 @@ class StepFeed:
             is_ahead: Whether a thread prepares steps before they are asked for.
             mode: Returns the autocast that holds in a step, which other threads do not inherit.
         """
-        self._prepare, self._device, self._mode = prepare, device, mode
+        self._prepare = prepare
+        self._device = device
+        self._mode = mode
         self._executor: ThreadPoolExecutor | None = None
         if is_ahead:
             self._executor = ThreadPoolExecutor(1, "raysent-feed", self._start)
@@ -73,10 +75,12 @@ class StepFeed:
         """
         if self._executor is None:
             return self._prepare(number)
-        wanted = range(number, number + 1 + _AHEAD)
-        for step in [step for step in self._waiting if step not in wanted]:
-            self._waiting.pop(step).cancel()
-        for step in wanted:
+        next_steps = range(number, number + 1 + _AHEAD)
+        # Steps that are asked for in another order leave some that nothing will ask for.
+        for step in list(self._waiting):
+            if step not in next_steps:
+                self._waiting.pop(step).cancel()
+        for step in next_steps:
             if step not in self._waiting:
                 self._waiting[step] = self._executor.submit(self._prepare_apart, step)
         return self._waiting.pop(number).result()
@@ -89,6 +93,7 @@ class StepFeed:
             self._waiting = {}
 
     def _start(self) -> None:
+        """Choose the device in the thread, which does not inherit it."""
         if self._device.type == "cuda":
             torch.cuda.set_device(self._device)
 

@@ -35,9 +35,10 @@ class LateLoss:
         if self._event is not None:
             # The steps since then have taken longer than a copy.
             self._event.synchronize()
-        seen = float(self._copy), self._num_copied
+        earlier_total = float(self._copy)
+        earlier_count = self._num_copied
         self._copy.copy_(total, non_blocking=True)
         self._num_copied = count
         if self._event is not None:
             self._event.record()
-        return seen
+        return earlier_total, earlier_count
