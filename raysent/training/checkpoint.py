@@ -87,8 +87,8 @@ def save_checkpoint(
     Raises:
         ArtifactError: If the disk is full or the folder cannot be written; earlier checkpoints are unchanged.
     """
-    place = folder / CHECKPOINT_FOLDER
-    path = _tensors_path(place, progress.step)
+    checkpoints = folder / CHECKPOINT_FOLDER
+    path = _tensors_path(checkpoints, progress.step)
     save_tensors(path, tensors)
     record = {
         "format": _FORMAT,
@@ -98,12 +98,14 @@ def save_checkpoint(
         **asdict(progress),
     }
     write_json(path.with_suffix(".json"), record)
-    steps, last = _steps(place), progress.reports[-1]["step"] if progress.reports else 0
-    up_to_report = [step for step in steps if step <= last][-1:]
-    for step in set(steps) - {*steps[-_NUM_KEPT:], *up_to_report}:
+    last_report_step = progress.reports[-1]["step"] if progress.reports else 0
+    steps = _steps(checkpoints)
+    up_to_report = [step for step in steps if step <= last_report_step]
+    needed = {*steps[-_NUM_KEPT:], *up_to_report[-1:]}
+    for step in set(steps) - needed:
         # The record first, because tensors without a record are no checkpoint.
-        remove(_tensors_path(place, step).with_suffix(".json"))
-        remove(_tensors_path(place, step))
+        remove(_tensors_path(checkpoints, step).with_suffix(".json"))
+        remove(_tensors_path(checkpoints, step))
 
 
 def load_checkpoint(
@@ -120,15 +122,18 @@ def load_checkpoint(
     Raises:
         ArtifactError: If the checkpoint is of another run or text, or all checkpoints are damaged.
     """
-    place = folder / CHECKPOINT_FOLDER
+    checkpoints = folder / CHECKPOINT_FOLDER
+    steps = _steps(checkpoints)
+    if max_step is not None:
+        steps = [step for step in steps if step <= max_step]
     damage: ArtifactError | None = None
-    for step in reversed([step for step in _steps(place) if max_step is None or step <= max_step]):
-        path = _tensors_path(place, step)
+    for step in reversed(steps):
+        path = _tensors_path(checkpoints, step)
         try:
             progress, sha256 = _read_record(path.with_suffix(".json"), key=key, text=text)
             if path.is_file() and file_sha256(path) != sha256:
                 raise ArtifactError(
-                    f"{path}: truncated or changed; remove {place} to train again from the start"
+                    f"{path}: truncated or changed; remove {checkpoints} to train again from the start"
                 )
             return load_tensors(path), progress
         except _ForeignError:
@@ -177,22 +182,24 @@ class Heartbeat:
 
     def __init__(self, folder: Path, *, clock: Callable[[], float] = time.monotonic) -> None:
         """Write to a run's folder, timed in seconds by `clock`."""
-        self._place, self._clock = folder / CHECKPOINT_FOLDER, clock
+        self._folder = folder / CHECKPOINT_FOLDER
+        self._clock = clock
         self._is_shared = address_of(folder) != str(folder)
         self._shared_s = -math.inf  # at once, to replace the heartbeat of an earlier machine
 
     def write(self, progress: Progress, live: LiveProgress | None = None) -> None:
         """Write the progress to this machine, and once a minute to the bucket of the folder."""
-        counted = {"step": progress.step, "steps_lost": progress.steps_lost}
-        beat = counted if live is None else {**counted, "progress": asdict(live)}
+        beat: dict[str, Any] = {"step": progress.step, "steps_lost": progress.steps_lost}
+        if live is not None:
+            beat["progress"] = asdict(live)
         text = json.dumps(with_seal(beat))
         with contextlib.suppress(OSError):
-            self._place.mkdir(parents=True, exist_ok=True)
-            (self._place / _HEARTBEAT_FILE).write_text(text, encoding="utf-8")
+            self._folder.mkdir(parents=True, exist_ok=True)
+            (self._folder / _HEARTBEAT_FILE).write_text(text, encoding="utf-8")
         if self._is_shared and self._clock() - self._shared_s >= SHARED_HEARTBEAT_S:
             self._shared_s = self._clock()
             with contextlib.suppress(OSError, ArtifactError):
-                write_text(self._place / _SHARED_HEARTBEAT_FILE, text)
+                write_text(self._folder / _SHARED_HEARTBEAT_FILE, text)
 
 
 def steps_lost(folder: Path, progress: Progress) -> int:
@@ -200,14 +207,19 @@ def steps_lost(folder: Path, progress: Progress) -> int:
 
     The count comes from heartbeats: if this machine's are lost, from the last one in the bucket.
     """
-    names = (_HEARTBEAT_FILE, _SHARED_HEARTBEAT_FILE)
-    heartbeats = [_read_heartbeat(folder / CHECKPOINT_FOLDER / name) for name in names]
-    found = [heartbeat for heartbeat in heartbeats if heartbeat is not None]
-    step = max([progress.step, *(step for step, _ in found)])
-    return max([progress.steps_lost, *(lost for _, lost in found)]) + step - progress.step
+    last_step = progress.step
+    earlier_lost = progress.steps_lost
+    for name in (_HEARTBEAT_FILE, _SHARED_HEARTBEAT_FILE):
+        heartbeat = _read_heartbeat(folder / CHECKPOINT_FOLDER / name)
+        if heartbeat is not None:
+            step, lost = heartbeat
+            last_step = max(last_step, step)
+            earlier_lost = max(earlier_lost, lost)
+    return earlier_lost + last_step - progress.step
 
 
 def _read_heartbeat(path: Path) -> tuple[int, int] | None:
+    """Return the step of a heartbeat, and the steps that were lost before it; None if there is none."""
     try:
         heartbeat = read_json(path)
         return int(heartbeat["step"]), int(heartbeat["steps_lost"])
@@ -224,15 +236,17 @@ class _ForeignError(ArtifactError):
     """The checkpoints are of another run."""
 
 
-def _tensors_path(place: Path, step: int) -> Path:
-    return place / f"{step:09d}.safetensors"
+def _tensors_path(checkpoints: Path, step: int) -> Path:
+    return checkpoints / f"{step:09d}.safetensors"
 
 
-def _steps(place: Path) -> list[int]:
-    return sorted(int(path.stem) for path in place.glob("*.json") if path.stem.isdigit())
+def _steps(checkpoints: Path) -> list[int]:
+    """Return the steps that have a complete checkpoint, ascending."""
+    return sorted(int(path.stem) for path in checkpoints.glob("*.json") if path.stem.isdigit())
 
 
 def _read_record(path: Path, *, key: str, text: str | None) -> tuple[Progress, str]:
+    """Return the progress at a checkpoint, and the SHA-256 of its tensors."""
     record = read_json(path, sealed=True)
     if not isinstance(record, dict) or record.get("format") != _FORMAT:
         raise ArtifactError(

@@ -97,22 +97,24 @@ def load_outcome(folder: Path, *, key: str) -> Outcome | None:
     path = folder / OUTCOME_FILE
     if not path.exists():
         return None
-    values = read_json(path)
-    if not isinstance(values, dict) or values.pop("run", None) != key:
+    record = read_json(path)
+    if not isinstance(record, dict) or record.pop("run", None) != key:
         raise ArtifactError(
             f"{path}: of a run with another configuration; name another folder or remove this one"
         )
-    if values.pop("reports", None) not in (None, _hash_of_reports(folder)):
+    # Outcomes of earlier versions have no hash of the reports.
+    if record.pop("reports", None) not in (None, _hash_of_reports(folder)):
         raise ArtifactError(
             f"{address_of(folder / REPORTS_FILE)}: changed since the run ended; restore it{_OR_AGAIN}"
         )
     try:
-        return Outcome(**values)
+        return Outcome(**record)
     except TypeError as error:
         raise ArtifactError(f"{path}: not an outcome ({error}); remove it and resume") from None
 
 
 def _hash_of_reports(folder: Path) -> str:
+    """Return the SHA-256 of a run's reports; empty where it has none."""
     path = folder / REPORTS_FILE
     return file_sha256(path) if path.exists() else ""
 
@@ -154,10 +156,13 @@ def load_model_report(folder: Path) -> Report | None:
     path = folder / MODEL_REPORT_FILE
     if not path.exists() or not (folder / MODEL_FILE).is_file():
         return None
-    values = read_json(path)
+    record = read_json(path)
     try:
-        # A process that ended between the two files leaves the report of an older model.
-        return Report(**values) if values.pop("model") == file_sha256(folder / MODEL_FILE) else None
+        model_sha256 = record.pop("model")
+        if model_sha256 != file_sha256(folder / MODEL_FILE):
+            # A process that ended between the two files leaves the report of an older model.
+            return None
+        return Report(**record)
     except (AttributeError, KeyError, TypeError) as error:
         raise ArtifactError(
             f"{address_of(path)}: not the report of a model ({error}); restore it"
@@ -174,7 +179,7 @@ def load_reports(folder: Path) -> list[Report]:
     if not path.exists():
         return []
     try:
-        return [Report(**values) for values in read_json_lines(path, is_plain=True)]
+        return [Report(**report) for report in read_json_lines(path, is_plain=True)]
     except TypeError as error:
         raise ArtifactError(
             f"{address_of(path)}: not the reports of a run ({error}); restore it"
