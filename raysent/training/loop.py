@@ -9,6 +9,7 @@ import statistics
 import time
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -70,9 +71,10 @@ from raysent.training.workers import SharedLoss, Workers
 
 # Steps between two checks of the loss on a GPU.
 _STEPS_PER_LOSS_CHECK = 25
-# Steps, and seconds of them, that the time of a step is measured in.
+# Steps that the time of a step is measured in, the seconds that they may take, and those that fewer may take.
 _TIMED_STEPS = 12
-_TIMED_S, _TIMED_MOST_S = 2.0, 15.0
+_TIMED_S = 2.0
+_TIMED_MOST_S = 15.0
 
 
 def fit(
@@ -112,8 +114,9 @@ def fit(
     set_matmul_precision()
     workers = workers or Workers()
     device = device or default_device()
-    if before := ended_outcome(folder, key=config.key):
-        return before
+    earlier_outcome = ended_outcome(folder, key=config.key)
+    if earlier_outcome is not None:
+        return earlier_outcome
     config = as_begun(config, folder)
     interruptions = interruptions or Interruptions()
     with measured_use(config, device), deterministic(device):
@@ -205,11 +208,11 @@ class _Training:
         counts_vectors = config.objective.trains_code or not is_only_timed
         model = build_model(config, training_data, counts_vectors=counts_vectors)
         self._model = model.to(device)
-        known = open_source_vectors(
+        source_vectors = open_source_vectors(
             config, self._model, self._stream, self._validator.held_out, num_steps=self._num_steps
         )
-        if known is not None:
-            self._model.use_known_vectors(known)
+        if source_vectors is not None:
+            self._model.use_known_vectors(source_vectors)
         self._sample = self._fit_parts_without_steps(training_data)
         self._optimizer = Optimizer(
             self._model,
@@ -220,15 +223,12 @@ class _Training:
         if config.training.compile:
             for tower in self._model.towers:
                 tower.compile_layers()
-        ema = config.training.ema
-        self._average = (
-            None if ema is None else MovingAverage(self._optimizer.parameters, decay=ema)
-        )
-        use_bfloat16 = config.training.precision == "bfloat16" or (
-            config.training.precision == "auto"
-            and device.type == "cuda"
-            and torch.cuda.is_bf16_supported()
-        )
+        self._average: MovingAverage | None = None
+        if config.training.ema is not None:
+            self._average = MovingAverage(self._optimizer.parameters, decay=config.training.ema)
+        use_bfloat16 = config.training.precision == "bfloat16"
+        if config.training.precision == "auto" and device.type == "cuda":
+            use_bfloat16 = torch.cuda.is_bf16_supported()
         self._loss = SharedLoss(
             config,
             self._model,
@@ -304,10 +304,11 @@ class _Training:
 
     def _train(self, folder: Path, report: OnReport, interruptions: Interruptions) -> Status:
         num_reports = self._config.training.num_reports
-        if self._progress.reports and not self._should_continue(
-            Report(**self._progress.reports[-1]), report
-        ):
-            return "stopped"
+        if self._progress.reports:
+            # The caller may not have received it.
+            last_report = Report(**self._progress.reports[-1])
+            if not self._should_continue(last_report, report):
+                return "stopped"
         timer = SaveTimer(
             interruptions,
             step=self._progress.step,
@@ -319,9 +320,10 @@ class _Training:
             self._step()
             step = self._progress.step
             index = report_index(step, num_steps=self._num_steps, num_reports=num_reports)
-            is_due = index > report_index(
+            index_before = report_index(
                 step - 1, num_steps=self._num_steps, num_reports=num_reports
             )
+            is_due = index > index_before
             if is_due:
                 is_finite = self._is_finite()
             elif not is_gpu(self._device) or step % _STEPS_PER_LOSS_CHECK == 0:
@@ -358,13 +360,15 @@ class _Training:
 
     def _live_progress(self, seconds: float) -> LiveProgress:
         total, count = self._seen_loss()
-        loss = total / count if count else math.nan
+        loss = None
+        if count and math.isfinite(total / count):
+            loss = total / count
         return LiveProgress(
             step=self._progress.step,
             num_steps=self._num_steps,
             sentences=self._progress.sentences,
             seconds=round(seconds, 3),
-            loss=loss if math.isfinite(loss) else None,
+            loss=loss,
             memory_bytes=resident_bytes(),
         )
 
@@ -374,17 +378,21 @@ class _Training:
 
     def timed(self) -> tuple[float, float]:
         """Return the median seconds of a step after two, if there are more, and of a validation; changes the model."""
-        steps, started = list[float](), time.perf_counter()
-        while time.perf_counter() - started < (
-            _TIMED_S if len(steps) >= _TIMED_STEPS else _TIMED_MOST_S
-        ):
+        step_seconds: list[float] = []
+        most_s = _TIMED_MOST_S
+        started = time.perf_counter()
+        while time.perf_counter() - started < most_s:
             before = time.perf_counter()
             self._step()
             float(self._loss_sum)  # waits for a GPU
-            steps.append(time.perf_counter() - before)
+            step_seconds.append(time.perf_counter() - before)
+            if len(step_seconds) >= _TIMED_STEPS:
+                most_s = _TIMED_S
         before = time.perf_counter()
         self._metrics()
-        return statistics.median(steps[2:] or steps), time.perf_counter() - before
+        validation_seconds = time.perf_counter() - before
+        # The first steps allocate memory and choose kernels.
+        return statistics.median(step_seconds[2:] or step_seconds), validation_seconds
 
     # -- one step -----------------------------------------------------------------------------------------------
 
@@ -426,12 +434,14 @@ class _Training:
         # On all workers, so that the rows of their word tables are updated alike.
         self._optimizer.flush()
         self._workers.check_weights(self._optimizer.parameters, step=self._progress.step)
-        own = {"seconds": timer.seconds, **self._metrics()} if self._workers.is_first else {}
-        metrics = self._workers.share(own, self._device)
+        measured: dict[str, float] = {}
+        if self._workers.is_first:
+            measured = {"seconds": timer.seconds, **self._metrics()}
+        metrics = self._workers.share(measured, self._device)
         seconds = metrics.pop("seconds")
         self._loss_sum.zero_()
         self._num_losses = 0
-        if not all(math.isfinite(value) for value in metrics.values()):
+        if not all(math.isfinite(score) for score in metrics.values()):
             return "nan"
         now = Report(
             index=index,
@@ -455,21 +465,23 @@ class _Training:
             timer.record_model(took_s=time.perf_counter() - started)
         if self._workers.is_first:
             append_json_line(folder / REPORTS_FILE, asdict(now))
-        return "finished" if self._should_continue(now, report) else "stopped"
+        if not self._should_continue(now, report):
+            return "stopped"
+        return "finished"
 
     def _wants_model(self, now: Report, timer: SaveTimer) -> bool:
         """Return whether the model is saved before a report; the same on every worker."""
         if self._models != "some":
             return self._models == "all"
-        if (
-            now.step <= self._model_step
-        ):  # a resumed run, which repeats steps: the model of a later report is there
+        if now.step <= self._model_step:
+            # A resumed run repeats steps: the model of a later report is there.
             return False
-        return self._model_step == 0 or bool(
-            self._workers.agree(int(timer.is_model_due()), self._device)
-        )
+        if self._model_step == 0:
+            return True
+        return bool(self._workers.agree(int(timer.is_model_due()), self._device))
 
     def _keep_model(self, now: Report, folder: Path) -> None:
+        """Save the model of a report, and record that it is."""
         self._save_model(folder)
         if self._workers.is_first:
             save_model_report(now, folder)
@@ -479,14 +491,15 @@ class _Training:
         """Let the learning rate depend on the reports so far; all workers have the same."""
         name = next(iter(self._config.metrics), None)
         if name is not None:
-            values = [report["metrics"][name] for report in self._progress.reports]
-            self._optimizer.num_drops = count_drops(values, mode=METRICS[name])
+            scores = [report["metrics"][name] for report in self._progress.reports]
+            self._optimizer.num_drops = count_drops(scores, mode=METRICS[name])
 
     def _should_continue(self, now: Report, report: OnReport) -> bool:
         """Call `report` on every worker and return the first worker's answer."""
         return bool(self._workers.agree(int(report(now)), self._device))
 
     def _metrics(self) -> dict[str, float]:
+        """Return the metrics of validation and the mean loss; NaN for all where the weights are not finite."""
         self._optimizer.flush()
         self._model.eval()
         if not self._has_finite_weights():
@@ -515,18 +528,24 @@ class _Training:
             self._progress, loss_sum=float(self._loss_sum), num_losses=self._num_losses
         )
         save_checkpoint(
-            folder, self._checkpoint_tensors(), progress, key=self._config.key, text=self._text_key
+            folder,
+            self._checkpoint_tensors(),
+            progress,
+            key=self._config.key,
+            text=self._text_key,
         )
         timer.record_save(took_s=time.perf_counter() - started)
 
     def _checkpoint_tensors(self) -> dict[str, Tensor]:
-        tensors = {f"model.{name}": tensor for name, tensor in self._model.tensors().items()}
+        """Return the tensors of a checkpoint by name, in the order in which they are written."""
+        parts = {"model": self._model.tensors()}
         if self._average is not None:
-            tensors |= {
-                f"average.{name}": tensor for name, tensor in self._average.tensors().items()
-            }
-        return tensors | {
-            f"optimizer.{name}": tensor for name, tensor in self._optimizer.tensors().items()
+            parts["average"] = self._average.tensors()
+        parts["optimizer"] = self._optimizer.tensors()
+        return {
+            f"{part}.{name}": tensor
+            for part, tensors in parts.items()
+            for name, tensor in tensors.items()
         }
 
     def _save_model(self, folder: Path) -> None:
@@ -536,7 +555,9 @@ class _Training:
 
     def _averaged(self) -> contextlib.AbstractContextManager[None]:
         """Give the model the average's weights inside the block, where the run has one."""
-        return contextlib.nullcontext() if self._average is None else self._average.in_use()
+        if self._average is None:
+            return contextlib.nullcontext()
+        return self._average.in_use()
 
     # -- start and end ------------------------------------------------------------------------------------------
 
@@ -565,20 +586,36 @@ class _Training:
     def _remove_ended(self, folder: Path) -> None:
         """Remove what is not true once a stopped run is resumed: its outcome, and its model unless reports save it."""
         remove(folder / OUTCOME_FILE)
-        kept = None if self._models == "none" else load_model_report(folder)
-        if kept is not None:
-            self._model_step = kept.step
+        if self._models == "none":
+            remove(folder / MODEL_FILE)
+            return
+        model_report = load_model_report(folder)
+        if model_report is not None:
+            self._model_step = model_report.step
             return
         remove(folder / MODEL_FILE)
-        last = self._progress.reports[-1] if self._progress.reports else {}
-        if self._models != "none" and last.get("step") == self._progress.step:
+        last = self._last_report
+        if last.get("step") == self._progress.step:
             self._keep_model(Report(**last), folder)
 
+    @property
+    def _last_report(self) -> dict[str, Any]:
+        """The last report, as plain values; empty before the first one."""
+        if not self._progress.reports:
+            return {}
+        return self._progress.reports[-1]
+
     def _outcome(self, status: Status) -> Outcome:
-        last = self._progress.reports[-1] if self._progress.reports else {}
+        """Return how the run ended; of a run that failed, with the model of its last report."""
+        last = self._last_report
         step = last.get("step", 0)
-        kept = f"the model of step {step} is kept" if step else "no model could be kept"
-        failure = f"the loss or the weights are no longer finite; {kept}; lower training.learning_rate or training.clip"
+        message = ""
+        if status == "nan":
+            model = f"the model of step {step} is kept" if step else "no model could be kept"
+            message = (
+                f"the loss or the weights are no longer finite; {model}; lower training.learning_rate or "
+                "training.clip"
+            )
         return Outcome(
             status=status,
             step=step,
@@ -587,5 +624,5 @@ class _Training:
             seconds=last.get("seconds", 0.0),
             metrics=dict(last.get("metrics", {})),
             pool=self._validator.as_json(),
-            message=failure if status == "nan" else "",
+            message=message,
         )
