@@ -59,7 +59,9 @@ _VECTORS_SEED = 0
 def count_steps(config: TrainingConfig, *, steps_per_epoch: int) -> int:
     """Return the steps of a whole run: at least one, at most `max_steps`."""
     steps = config.steps or max(1, round(config.epochs * steps_per_epoch))
-    return steps if config.max_steps is None else min(steps, config.max_steps)
+    if config.max_steps is None:
+        return steps
+    return min(steps, config.max_steps)
 
 
 def report_index(step: int, *, num_steps: int, num_reports: int) -> int:
@@ -83,18 +85,21 @@ def build_model(
     """
     corpus = training_data.corpus
     vectors_of = _counted_vectors if counts_vectors else _drawn_vectors
+    targets = training_data.targets
+    lengths = [tower.encoded_length(training_data.max_length) for tower in config.model.towers]
+    initial = None
+    if config.initial is not None:
+        initial = encoder_tensors(open_folder(config.initial))
     model = SentenceModel.build(
         config.model,
         training_data.vocabulary,
         seed=config.seed,
         word_vectors=None if corpus is None else partial(vectors_of, corpus),
-        max_length=min(
-            tower.encoded_length(training_data.max_length) for tower in config.model.towers
-        ),
+        max_length=min(lengths),
         num_classes=training_data.num_classes,
-        targets=None if training_data.targets is None else training_data.targets.sizes,
+        targets=None if targets is None else targets.sizes,
         word_counts=lambda: torch.from_numpy(training_data.word_counts()),
-        initial=None if config.initial is None else encoder_tensors(open_folder(config.initial)),
+        initial=initial,
     )
     model.learned_tasks = _learned_tasks(config, training_data)
     model.origin = trained(config.model)  # what is saved has taken a step
@@ -103,18 +108,28 @@ def build_model(
 
 def _learned_tasks(config: RunConfig, training_data: TrainingData) -> dict[str, str]:
     """Return the tasks whose labels a run's model learned: also its start, or its teacher, which may predict it."""
-    rows, batches = training_data.labels, config.objective.batches
-    learned = {} if rows is None else {rows.task: rows.row_hash}
+    # The task whose classes the run learns comes first, and its rows count, whatever others have learned it.
+    learned: dict[str, str] = {}
+    if training_data.labels is not None:
+        learned[training_data.labels.task] = training_data.labels.row_hash
     if config.initial is not None:
-        learned = learned | read_record(open_folder(config.initial)).learned_tasks | learned
+        start = read_record(open_folder(config.initial))
+        for task, row_hash in start.learned_tasks.items():
+            learned.setdefault(task, row_hash)
+    batches = config.objective.batches
     if isinstance(batches, TargetBatches) and batches.teacher is not None:
-        teacher, targets = load_model(batches.teacher), read_part(training_data.targets)
-        taught = {
-            task: predictor_of(teacher)[task].records[0].row_hash
-            for task in targets.log_probabilities
-        }
-        learned = learned | dict(teacher.learned_tasks) | taught | learned
+        for task, row_hash in _taught_tasks(batches.teacher, training_data).items():
+            learned.setdefault(task, row_hash)
     return learned
+
+
+def _taught_tasks(teacher_name: str, training_data: TrainingData) -> dict[str, str]:
+    """Return the tasks that a teacher has learned, and those whose probabilities it gives for each sentence."""
+    teacher = load_model(teacher_name)
+    taught = dict(teacher.learned_tasks)
+    for task in read_part(training_data.targets).log_probabilities:
+        taught[task] = predictor_of(teacher)[task].records[0].row_hash
+    return taught
 
 
 def keep_counted_vectors(config: RunConfig, training_data: TrainingData, folder: Path) -> None:
@@ -123,17 +138,19 @@ def keep_counted_vectors(config: RunConfig, training_data: TrainingData, folder:
     Raises:
         ArtifactError: If the folder cannot be written.
     """
-    path, corpus = folder / START_FILE, training_data.corpus
+    path = folder / START_FILE
+    corpus = training_data.corpus
     if corpus is None or config.initial is not None or path.is_file():
         return
-    tables = [table for tower in config.model.towers for table in tower.word_tables().values()]
-    dims = {table.dim for table in tables if table.vectors == CORPUS_VECTORS and table.trained}
+    dims = set()
+    for tower in config.model.towers:
+        for table in tower.word_tables().values():
+            if table.vectors == CORPUS_VECTORS and table.trained:
+                dims.add(table.dim)
     if dims:
-        save_tensors(
-            path,
-            {str(dim): torch.from_numpy(_counted_vectors(corpus, dim)) for dim in sorted(dims)},
-            sealed=True,
-        )
+        vectors = {str(dim): _counted_vectors(corpus, dim) for dim in sorted(dims)}
+        tensors = {dim: torch.from_numpy(counted) for dim, counted in vectors.items()}
+        save_tensors(path, tensors, sealed=True)
 
 
 def _counted_vectors(corpus: Corpus, dim: int) -> npt.NDArray[np.float32]:
@@ -153,9 +170,10 @@ def open_stream(config: RunConfig, training_data: TrainingData, workers: Workers
         DataError: If there is less text than one step needs.
     """
     gathers = gathers_candidates(config, workers)
-    batch_size = config.training.batch_size * (
-        1 if config.training.gather_candidates else workers.world_size
-    )
+    batch_size = config.training.batch_size
+    if not config.training.gather_candidates:
+        # Each worker then has a batch of its own.
+        batch_size *= workers.world_size
     if batch_size < workers.world_size:
         raise ConfigError(
             f"training.batch_size: must be at least the {workers.world_size} workers; given {batch_size}; raise it"
@@ -212,21 +230,28 @@ def open_validator(config: RunConfig, training_data: TrainingData) -> Validator:
 def _open_held_out(config: RunConfig, training_data: TrainingData) -> HeldOut | None:
     if set(config.objective.metrics) <= set(CONTEXT_METRICS):
         return None
-    num_sentences, max_length = config.validation.num_sentences, training_data.max_length
+    num_sentences = config.validation.num_sentences
+    max_length = training_data.max_length
     match config.objective.batches:
         case PairBatches():
-            pairs = read_part(training_data.pairs).validation
             return held_out_pairs(
-                pairs, training_data.vocabulary, max_length=max_length, num_sentences=num_sentences
+                read_part(training_data.pairs).validation,
+                training_data.vocabulary,
+                max_length=max_length,
+                num_sentences=num_sentences,
             )
         case TripletBatches(longest):
-            text = training_data.text.validation
             return held_out_triplets(
-                text, max_length=longest or max_length, num_sentences=num_sentences
+                training_data.text.validation,
+                max_length=longest or max_length,
+                num_sentences=num_sentences,
             )
         case ContextBatches() | TargetBatches():
-            text, targets = training_data.text.validation, training_data.targets
-            return held_out_sentences(text, targets, num_sentences=num_sentences)
+            return held_out_sentences(
+                training_data.text.validation,
+                training_data.targets,
+                num_sentences=num_sentences,
+            )
         case LabelBatches():
             return None  # validation rows are read by `downstream`
 
@@ -248,18 +273,22 @@ def check_run(config: RunConfig, training_data: TrainingData, *, num_workers: in
     open_stream(config, training_data, Workers(world_size=num_workers))
     parts = (("encoder", config.encoder), ("second_encoder", config.second_encoder))
     for part, encoder in parts:
-        limits = [one.token_limit for one in encoders_in(encoder) if one.token_limit is not None]
+        limits = [
+            member.token_limit for member in encoders_in(encoder) if member.token_limit is not None
+        ]
         if limits and training_data.max_length > min(limits):
             raise ConfigError(
                 f"{part}: must read at least the longest sentence, {training_data.max_length}; given "
                 f"{min(limits)}; lower {config.source_name}.max_length"
             )
-    for part, encoder in (
-        () if config.initial is not None else parts
-    ):  # the weights of a trained model have the vectors
-        for name, embedding in ({} if encoder is None else encoder.word_tables()).items():
+    for part, encoder in parts:
+        # The weights of a trained model have the vectors.
+        if encoder is None or config.initial is not None:
+            continue
+        for name, embedding in encoder.word_tables().items():
             _check_vectors(f"{part}.{name}", embedding, training_data)
-    batches, pairs = config.objective.batches, training_data.pairs
+    batches = config.objective.batches
+    pairs = training_data.pairs
     if isinstance(batches, PairBatches) and batches.num_levels is not None and pairs is not None:
         scores = np.concatenate([pairs.train.scores, pairs.validation.scores])
         if scores.min() < 1 or scores.max() > batches.num_levels:
@@ -271,6 +300,7 @@ def check_run(config: RunConfig, training_data: TrainingData, *, num_workers: in
 
 
 def _check_vectors(name: str, embedding: EmbeddingConfig, training_data: TrainingData) -> None:
+    """Refuse word vectors that a run's text does not have, or of another size than its file has."""
     if embedding.vectors is None:
         return
     if embedding.vectors == CORPUS_VECTORS:
