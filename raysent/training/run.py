@@ -187,38 +187,39 @@ class RunConfig(StrictModel):
             return values
         if "type" in changed:
             # A bucket is asked once the run starts, not whenever its settings are read.
-            is_near = not is_remote(values["initial"]) and Path(values["initial"]).is_dir()
-            return {**values, "initial": best_encoder(values["initial"])} if is_near else values
+            if is_remote(values["initial"]) or not Path(values["initial"]).is_dir():
+                return values
+            return {**values, "initial": best_encoder(values["initial"])}
         name = with_scheme(values["initial"])
         if name.startswith(PRETRAINED_SCHEMES):  # it is its own start
             path = split_path(name)[1]
             encoder = {"type": "pretrained", "path": path, **changed}
             return {**values, "initial": None, "encoder": encoder}
-        values = {**values, "initial": best_encoder(values["initial"])}
-        model = read_record(open_folder(values["initial"])).config
-        own = {
-            "encoder": model.encoder,
-            "second_encoder": model.second_encoder,
-            "postprocessing": model.postprocessing,
+        initial = best_encoder(values["initial"])
+        model = read_record(open_folder(initial)).config
+        settings: dict[str, Any] = {
+            "encoder": {**model.encoder.model_dump(), **changed},
+            "postprocessing": model.postprocessing.model_dump(),
         }
-        taken = {name: part.model_dump() for name, part in own.items() if part is not None}
-        taken["encoder"] |= changed
-        given = {
-            name: value for name, value in values.items() if value is not None and name != "encoder"
-        }
-        objective = given.get("objective")
+        if model.second_encoder is not None:
+            settings["second_encoder"] = model.second_encoder.model_dump()
+        for name, setting in values.items():
+            if setting is not None and name != "encoder":
+                settings[name] = setting
+        settings["initial"] = initial
+        objective = values.get("objective")
         if isinstance(objective, dict) and objective.get("type") in OBJECTIVES:
-            known = OBJECTIVES[objective["type"]].Config.values_from_initial(
-                num_towers=len(model.towers)
-            )
-            given["objective"] = {**known, **objective}
-        return {**taken, **given}
+            objective_class = OBJECTIVES[objective["type"]].Config
+            of_initial = objective_class.values_from_initial(num_towers=len(model.towers))
+            settings["objective"] = {**of_initial, **objective}
+        return settings
 
     @pydantic.model_validator(mode="after")
     def _parts_fit(self) -> Self:
         objective = self.objective
-        if len(found := self._tokenizers) > 1:
-            folders = " and ".join(str(one.path) for one in found)
+        tokenizers = self._tokenizers
+        if len(tokenizers) > 1:
+            folders = " and ".join(str(backbone.path) for backbone in tokenizers)
             raise ValueError(
                 f"encoder.path and second_encoder.path must be one folder; given {folders}"
             )
@@ -247,29 +248,28 @@ class RunConfig(StrictModel):
             and self.source is self.corpus
             and "corpus" not in self.model_fields_set
         ):
-            for unread in (name for name in ("pairs", "labels") if getattr(self, name) is not None):
+            unread = [name for name in ("pairs", "labels") if getattr(self, name) is not None]
+            if unread:
                 raise ValueError(
-                    f"{unread} must be left out with objective contrast on running text; or set "
-                    f"objective.positives: {unread}"
+                    f"{unread[0]} must be left out with objective contrast on running text; or set "
+                    f"objective.positives: {unread[0]}"
                 )
         if isinstance(objective.batches, TargetBatches) and objective.batches.teacher is None:
             raise ValueError(
                 f"objective.teacher must be set for objective {objective.type}: the folder of a model or an ensemble"
             )
         if self.training.accumulate > 1 and (objective.trains_code or objective.encoded_at_once):
-            why = (
-                "has micro_batch"
-                if objective.encoded_at_once
-                else "trains a code of vectors without states"
-            )
+            reason = "trains a code of vectors without states"
+            if objective.encoded_at_once:
+                reason = "has micro_batch"
             raise ValueError(
-                f"training.accumulate must be 1 with objective {objective.type}, which {why}; "
+                f"training.accumulate must be 1 with objective {objective.type}, which {reason}; "
                 f"given {self.training.accumulate}"
             )
         presets = {
-            key: value
-            for key, value in objective.presets.items()
-            if key not in self.training.model_fields_set
+            name: preset
+            for name, preset in objective.presets.items()
+            if name not in self.training.model_fields_set
         }
         if presets:
             # The model is frozen, but this value is not validated yet.
@@ -292,25 +292,30 @@ class RunConfig(StrictModel):
         """The part of the run that says what is learned from."""
         if self.source is self.corpus:
             return "corpus"
-        return "pairs" if self.source is self.pairs else "labels"
+        if self.source is self.pairs:
+            return "pairs"
+        return "labels"
 
     @property
     def max_length(self) -> int:
         """Tokens that training reads of a longer text."""
         if self.source.max_length is not None:
             return self.source.max_length
-        towers = [
-            one for tower in (self.encoder, self.second_encoder) for one in encoders_in(tower)
+        limits = [
+            encoder.token_limit
+            for tower in (self.encoder, self.second_encoder)
+            for encoder in encoders_in(tower)
+            if encoder.token_limit is not None
         ]
-        limits = [one.token_limit for one in towers if one.token_limit is not None]
         return min(limits, default=CorpusConfig.model_fields["max_length"].default)
 
     @property
     def num_encoded(self) -> int:
         """Sentences that are encoded for one example of a step."""
-        pairs = self.pairs if self.source is self.pairs else None
-        further = 0 if pairs is None else len(pairs.positives) + len(pairs.negatives)
-        return self.objective.batches.num_encoded + further
+        num_encoded = self.objective.batches.num_encoded
+        if self.pairs is not None and self.source is self.pairs:
+            num_encoded += len(self.pairs.positives) + len(self.pairs.negatives)
+        return num_encoded
 
     @property
     def tokenizer(self) -> Backbone | None:
@@ -319,9 +324,13 @@ class RunConfig(StrictModel):
 
     @property
     def _tokenizers(self) -> list[Backbone]:
-        parts = (self.encoder, self.second_encoder)
-        found = [encoder.tokenizer for tower in parts for encoder in encoders_in(tower)]
-        return list({one.path: one for one in found if one is not None}.values())
+        """The pretrained models whose sub-words the encoders read, each once."""
+        by_path = {}
+        for tower in (self.encoder, self.second_encoder):
+            for encoder in encoders_in(tower):
+                if encoder.tokenizer is not None:
+                    by_path[encoder.tokenizer.path] = encoder.tokenizer
+        return list(by_path.values())
 
     @property
     def metrics(self) -> tuple[str, ...]:
@@ -336,32 +345,33 @@ class RunConfig(StrictModel):
     @property
     def key(self) -> str:
         """16 hexadecimal digits that identify the configuration, whatever the folder of the corpus' cache is."""
-        values = self.model_dump(mode="json", exclude={"corpus": {"cache_dir"}})
+        settings = self.model_dump(mode="json", exclude={"corpus": {"cache_dir"}})
         # A run keeps the form of its text, whatever the version is that continues it.
-        del values["vocabulary"]["unicode_form"]
+        del settings["vocabulary"]["unicode_form"]
         # Settings that were added or renamed since leave the key of a run as it was.
         for part, names in _ADDED.items():
             for name in names:
-                if values[part][name] == type(getattr(self, part)).model_fields[name].default:
-                    del values[part][name]
-        for pairs in filter(None, (values["pairs"], values["validation"]["similarity"])):
+                if settings[part][name] == type(getattr(self, part)).model_fields[name].default:
+                    del settings[part][name]
+        for pairs in filter(None, (settings["pairs"], settings["validation"]["similarity"])):
             for name in ("positives", "negatives"):
                 if not pairs[name]:
                     del pairs[name]
-        for task in (values["labels"], values["validation"]["downstream"]):
-            (task or {}).pop("rows", None)
-        if values["labels"] is None:
-            del values["labels"]
+        for task in filter(None, (settings["labels"], settings["validation"]["downstream"])):
+            del task["rows"]
+        labels = settings["labels"]
+        if labels is None:
+            del settings["labels"]
         else:
-            values["labels"]["max_length"] = values["labels"]["max_length"] or self.max_length
-            if values["labels"]["held_out"] == LabelsConfig.model_fields["held_out"].default:
-                del values["labels"]["held_out"]
-        objective = values["objective"]
+            labels["max_length"] = labels["max_length"] or self.max_length
+            if labels["held_out"] == LabelsConfig.model_fields["held_out"].default:
+                del labels["held_out"]
+        objective = settings["objective"]
         if objective["type"] == "relatedness":
             objective["num_marks"] = objective.pop("num_levels")
             center = objective.pop("penalty_center")
             objective["anchor"] = "first" if center == "initial" else center
-        return content_key(values)
+        return content_key(settings)
 
 
 def software_versions() -> dict[str, str]:
@@ -392,15 +402,15 @@ def load_run(folder: Path) -> RunConfig:
         ArtifactError: If `run.json` is missing, truncated or of another kind.
     """
     path = folder / RUN_FILE
-    values = read_json(path)
-    if not isinstance(values, dict) or not isinstance(values.get("config"), dict):
+    record = read_json(path)
+    if not isinstance(record, dict) or not isinstance(record.get("config"), dict):
         raise ArtifactError(
             f"{path}: not the record of a run; name a folder that 'raysent train' or a sweep wrote"
         )
-    vocabulary = values["config"].get("vocabulary")
+    vocabulary = record["config"].get("vocabulary")
     if isinstance(vocabulary, dict):
         vocabulary.setdefault("unicode_form", OF_EARLIER)
-    document = configuration.Document(values=values["config"], source=str(path))
+    document = configuration.Document(values=record["config"], source=str(path))
     try:
         return configuration.validate(RunConfig, document)
     except ConfigError as error:
@@ -438,26 +448,30 @@ def describe(config: RunConfig) -> str:
 
 def shown_path(value: Any) -> Any:
     """Return a value as it may be shown to others: of an absolute path the last part alone, anything else unchanged."""
-    return Path(value).name if isinstance(value, str) and Path(value).is_absolute() else value
+    if isinstance(value, str) and Path(value).is_absolute():
+        return Path(value).name
+    return value
 
 
 def _describe_part(part: Any) -> str:
-    inside = ", ".join(_differences(part))
-    return f"{part.type}({inside})" if inside else str(part.type)
+    """Return the type of a part, and in brackets what it has other than by default."""
+    differences = ", ".join(_differences(part))
+    return f"{part.type}({differences})" if differences else str(part.type)
 
 
 def _differences(part: pydantic.BaseModel) -> Iterator[str]:
+    """Yield the settings of a part that are not the defaults, such as `hidden_size 256`."""
     for name, field in type(part).model_fields.items():
-        value = getattr(part, name)
-        if (
-            name == "type"
-            or not field.repr
-            or value == field.get_default(call_default_factory=True, validated_data={})
-        ):
+        if name == "type" or not field.repr:
             continue
-        if isinstance(value, dict):
-            yield from (f"{key} {_describe_part(member)}" for key, member in value.items())
-        elif isinstance(value, pydantic.BaseModel):
-            yield from (f"{name}.{text}" for text in _differences(value))
+        setting = getattr(part, name)
+        if setting == field.get_default(call_default_factory=True, validated_data={}):
+            continue
+        if isinstance(setting, dict):
+            for member_name, member in setting.items():
+                yield f"{member_name} {_describe_part(member)}"
+        elif isinstance(setting, pydantic.BaseModel):
+            for text in _differences(setting):
+                yield f"{name}.{text}"
         else:
-            yield f"{name} {shown_path(value)}"
+            yield f"{name} {shown_path(setting)}"
