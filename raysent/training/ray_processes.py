@@ -35,17 +35,21 @@ from raysent.storage import remove_tree
 _NEEDED = ("gcs_server", "raylet")
 _POLL_S = 1.0
 # Between the interrupt that asks a sweep to stop and the one that ends it; then until this process ends in any case.
-_ASK_S, _END_S = 3.0, 20.0
+_ASK_S = 3.0
+_END_S = 20.0
 # A start of Ray that fails has raised its error so long after its processes have ended.
 _FAILS_S = 5.0
 # Ray ends a process whose cluster's head has been gone for so long, in words of its own; a head that comes back within
 # the first part of it is waited for.
-_GIVES_UP_S, _WAITED_FOR = 60.0, 0.4
+_GIVES_UP_S = 60.0
+_WAITED_FOR = 0.4
 _GIVES_UP_VARIABLE = "RAY_gcs_rpc_server_reconnect_timeout_s"
 # The length of a path of a socket is limited, and Ray's are session_<date>_<time>_<process>/sockets/plasma_store.
 _MAX_SOCKET_BYTES = MAX_SOCKET_BYTES
 _SOCKET = "/session_2000-01-01_00-00-00_000000_4194304/sockets/plasma_store"
-_LOCK, _NUM_KEPT = "lock", 3
+_LOCK = "lock"
+# Folders of ended processes that are kept.
+_NUM_KEPT = 3
 _HELD: list[filelock.BaseFileLock] = []
 # The folder that `session_folder` has found.
 _SESSION: list[Path] = []
@@ -68,6 +72,7 @@ def sigterm_interrupts() -> Iterator[None]:
             raise
         raise KeyboardInterrupt from None
     finally:
+        # None is a handler that Python did not set.
         signal.signal(signal.SIGTERM, signal.SIG_DFL if before is None else before)
 
 
@@ -90,11 +95,17 @@ def watching_ray(
         TrainingError: In that case.
     """
     lost: list[str] = []
-    agents = {} if look else _agents()
-    look = look or _look_at_needed()
+    agents: dict[int, int] = {}
+    if look is None:
+        agents = _agents()
+        look = _look_at_needed()
     caller = threading.get_ident()
     is_main = threading.current_thread() is threading.main_thread()
-    is_over, is_unwatched, looking = threading.Event(), threading.Event(), threading.Lock()
+    num_interrupts = 2 if is_main else 0
+    is_over = threading.Event()
+    is_unwatched = threading.Event()
+    # Held while the watcher looks, so that Ray is not shut down in the midst.
+    looking = threading.Lock()
 
     def end_watch() -> None:
         with looking:
@@ -111,8 +122,10 @@ def watching_ray(
             with looking:
                 if is_unwatched.is_set():
                     return
-                lost.extend(filter(None, [look()]))
-        for _ in range(2 if is_main else 0):
+                reason = look()
+                if reason:
+                    lost.append(reason)
+        for _ in range(num_interrupts):
             signal.pthread_kill(caller, signal.SIGINT)
             if is_over.wait(_ASK_S):
                 return
@@ -174,7 +187,8 @@ def shut_down() -> None:
     _SESSION.clear()
     if threading.current_thread() is threading.main_thread():
         for number in (signal.SIGINT, signal.SIGTERM):
-            if (handler := signal.getsignal(number)) is not None:
+            handler = signal.getsignal(number)
+            if handler is not None:
                 signal.signal(number, handler)
 
 
@@ -207,8 +221,11 @@ def ended_while_starting(before: Container[int]) -> Callable[[], str | None]:
             for process in psutil.Process().children():
                 if process.pid not in before and process.status() != psutil.STATUS_ZOMBIE:
                     ran[process.name()] = now
-        # Where the start fails of itself, Ray ends them and says why.
-        return next((_lost(name) for name in _NEEDED if now - ran.get(name, now) > _FAILS_S), None)
+        for name in _NEEDED:
+            # Where the start fails of itself, Ray ends them and says why.
+            if name in ran and now - ran[name] > _FAILS_S:
+                return _lost(name)
+        return None
 
     return look
 
@@ -222,14 +239,14 @@ def check_address(address: str | None, *, timeout_s: float) -> None:
 
 def head_of(address: str) -> Callable[[], str | None]:
     """Return what looks whether a cluster's head answers: a function that says that it has been gone for too long."""
-    seen = time.monotonic()
+    answered_s = time.monotonic()
 
     def look() -> str | None:
-        nonlocal seen
+        nonlocal answered_s
         with contextlib.suppress(OSError):
             check_address(address, timeout_s=_POLL_S)
-            seen = time.monotonic()
-        gone_s = time.monotonic() - seen
+            answered_s = time.monotonic()
+        gone_s = time.monotonic() - answered_s
         if gone_s < _WAITED_FOR * _gives_up_s():
             return None
         return f"address {address}: the head of the Ray cluster has not answered for {gone_s:.0f} seconds"
@@ -269,14 +286,17 @@ def _has_ended(process: psutil.Process) -> bool:
 
 def _agents() -> dict[int, int]:
     """Return, on Linux, a file descriptor of each agent of the node that this process has started, and its node."""
-    found: dict[int, int] = {}
+    nodes_by_descriptor: dict[int, int] = {}
     with contextlib.suppress(psutil.Error):
-        for node in (one for one in psutil.Process().children() if one.name() == "raylet"):
+        for node in psutil.Process().children():
+            if node.name() != "raylet":
+                continue
             for process in node.children():
+                # A process may have ended since it was listed, and other systems have no such descriptors.
                 with contextlib.suppress(psutil.Error, OSError, AttributeError):
                     if "agent" in " ".join(process.cmdline()).lower():
-                        found[os.pidfd_open(process.pid)] = node.pid
-    return found
+                        nodes_by_descriptor[os.pidfd_open(process.pid)] = node.pid
+    return nodes_by_descriptor
 
 
 def _watch_agents(
@@ -289,7 +309,8 @@ def _watch_agents(
 
     Where the node was killed, its agents end after it, and Ray does not end this process.
     """
-    poll, ended = select.poll(), list[tuple[int, int]]()
+    poll = select.poll()
+    ended: list[tuple[int, int]] = []
     for descriptor in agents:
         poll.register(descriptor, select.POLLIN)
     while not ended and not is_unwatched.is_set():
@@ -304,10 +325,10 @@ def _watch_agents(
 def _was_killed(child: int) -> bool:
     """Return whether a signal ended a child of this process, or whether its end is known to this process already."""
     try:
-        found = os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        state = os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     except ChildProcessError:
         return True
-    return found is not None and found.si_code != os.CLD_EXITED
+    return state is not None and state.si_code != os.CLD_EXITED
 
 
 def _lost(process: str) -> str:
@@ -316,24 +337,25 @@ def _lost(process: str) -> str:
 
 def why_died(error: BaseException | None) -> str:
     """Return how a process of Ray ended, as Ray or the last lines of the process say, to follow "died"."""
-    text, limits = " ".join(str(error).split()), "; see limits.memory and limits.concurrent"
-    if isinstance(raised := getattr(error, "cause", None), Exception):
-        return (
-            f": {raised}{limits}"
-            if isinstance(raised, MemoryError)
-            else f": {type(raised).__name__}: {raised}"
-        )
+    text = " ".join(str(error).split())
+    limits = "; see limits.memory and limits.concurrent"
+    cause = getattr(error, "cause", None)
+    if isinstance(cause, MemoryError):
+        return f": {cause}{limits}"
+    if isinstance(cause, Exception):
+        return f": {type(cause).__name__}: {cause}"
     if "low on memory" in text:
         return f": Ray ended it, as the machine was low on memory{limits}"
+    words = ""
+    pid = re.search(r"\bpid: (\d+)", text)
+    if pid is not None:
+        words = _last_words(pid[1])
     detail = re.search(r"exit detail: (.*?\.)(?= |$)", text)
-    said = _last_words(pid[1]) if (pid := re.search(r"\bpid: (\d+)", text)) else ""
-    if not said and detail and "connection error" not in detail[1]:
-        said = detail[1].rstrip(".")
-    return (
-        f": {said}"
-        if said
-        else " without a word, as after kill -9; 'dmesg' shows whether the kernel ended it"
-    )
+    if not words and detail is not None and "connection error" not in detail[1]:
+        words = detail[1].rstrip(".")
+    if not words:
+        return " without a word, as after kill -9; 'dmesg' shows whether the kernel ended it"
+    return f": {words}"
 
 
 def _last_words(pid: str) -> str:
@@ -341,12 +363,14 @@ def _last_words(pid: str) -> str:
     session = session_folder()
     if session is None:
         return ""
-    logs = (session / "logs").glob(f"worker-*-{pid}.err")
-    lines = [
-        line.strip(" *") for log in logs for line in log.read_text(errors="replace").splitlines()
-    ]
-    faults = (line for line in lines if line.startswith(("SIG", "Fatal Python error")))
-    return next(faults, next(filter(None, reversed(lines)), ""))[:200]
+    lines: list[str] = []
+    for log in (session / "logs").glob(f"worker-*-{pid}.err"):
+        lines += [line.strip(" *") for line in log.read_text(errors="replace").splitlines()]
+    for line in lines:
+        if line.startswith(("SIG", "Fatal Python error")):
+            return line[:200]
+    last_line = next(filter(None, reversed(lines)), "")
+    return last_line[:200]
 
 
 def session_folder() -> Path | None:
@@ -357,9 +381,11 @@ def session_folder() -> Path | None:
     import ray  # noqa: PLC0415 - late, as it takes seconds
 
     if not _SESSION and ray.is_initialized():
-        here = ray.get_runtime_context().get_node_id()
-        sockets = (node["RayletSocketName"] for node in ray.nodes() if node["NodeID"] == here)
-        _SESSION.extend(Path(socket_name).parent.parent for socket_name in sockets)
+        node_id = ray.get_runtime_context().get_node_id()
+        for node in ray.nodes():
+            if node["NodeID"] == node_id:
+                # SESSION/sockets/raylet
+                _SESSION.append(Path(node["RayletSocketName"]).parent.parent)
     return _SESSION[0] if _SESSION else None
 
 
@@ -376,17 +402,18 @@ def ray_folder() -> str | None:
     if not hasattr(os, "geteuid"):
         return None
     users = _users_folder()
-    with filelock.FileLock(
-        users / _LOCK
-    ):  # no other process takes the folder for ended before it is held
+    # No other process takes the folder for ended before it is held.
+    with filelock.FileLock(users / _LOCK):
         folder = Path(tempfile.mkdtemp(prefix="", dir=users))
-        _HELD.append(filelock.FileLock(folder / _LOCK))
-        _HELD[-1].acquire()
+        lock = filelock.FileLock(folder / _LOCK)
+        lock.acquire()
+        _HELD.append(lock)
         _remove_ended(users)
     return str(folder)
 
 
 def _users_folder() -> Path:
+    """Return the folder of this user for all folders of sessions, which nobody else may enter."""
     name = f"raysent-{os.geteuid()}"
     for base in (os.environ.get("RAY_TMPDIR") or tempfile.gettempdir(), "/tmp"):
         folder = Path(base, name)
@@ -405,13 +432,15 @@ def _users_folder() -> Path:
 
 
 def _is_owned(folder: Path) -> bool:
-    found = folder.lstat()
-    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid()
+    """Return whether a path is a folder of this user, and no link to one."""
+    status = folder.lstat()
+    return stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid()
 
 
 def _remove_ended(users: Path) -> None:
+    """Remove the folders of processes that have ended, but for the newest."""
     ended = []
-    for folder in sorted(users.iterdir(), key=lambda one: one.stat().st_mtime):
+    for folder in sorted(users.iterdir(), key=lambda path: path.stat().st_mtime):
         lock = filelock.FileLock(folder / _LOCK)
         with contextlib.suppress(filelock.Timeout, OSError):
             if folder.is_dir():
@@ -424,12 +453,12 @@ def _remove_ended(users: Path) -> None:
 def whose_folder(session: Path) -> str:
     """Return whose Ray's files of a running cluster are, and whether other users may write there; empty if not here."""
     try:
-        found = session.stat()
-        is_open = found.st_mode & stat.S_IWOTH and all(
-            one.stat().st_mode & stat.S_IXOTH for one in session.parents
-        )
+        is_writable = session.stat().st_mode & stat.S_IWOTH
+        is_reachable = all(parent.stat().st_mode & stat.S_IXOTH for parent in session.parents)
         owner = session.owner()
     except (OSError, KeyError):
         return ""
-    others = "other users of this machine may" if is_open else "no other user may"
-    return f"its files are in {session}, user {owner}'s; {others} write there"
+    may_write = "no other user may"
+    if is_writable and is_reachable:
+        may_write = "other users of this machine may"
+    return f"its files are in {session}, user {owner}'s; {may_write} write there"

@@ -89,24 +89,22 @@ def ray_session(
         yield
         return
     how_to_continue = printable_message(how_to_continue)
-    options: dict[str, Any] = (
-        {"include_dashboard": False, "num_cpus": num_cpus or num_cores()} if address is None else {}
-    )
+    verbose = VERBOSE_VARIABLE in os.environ
+    options: dict[str, Any] = {
+        "address": address or "local",
+        "logging_level": logging.INFO if verbose else logging.ERROR,
+        "log_to_driver": verbose,
+    }
+    if address is None:
+        options |= {"include_dashboard": False, "num_cpus": num_cpus or num_cores()}
     with os.fdopen(os.dup(2), "w") as stderr, capture_stderr() as captured:
         try:
             check_address(address, timeout_s=_CONNECT_TIMEOUT_S)
             if address is None:
                 options["_temp_dir"] = ray_folder()
-            verbose = VERBOSE_VARIABLE in os.environ
-            level = logging.INFO if verbose else logging.ERROR
             with contextlib.ExitStack() as stack:
                 if address is None:
                     stack.enter_context(_starting_here())
-                options |= {
-                    "address": address or "local",
-                    "logging_level": level,
-                    "log_to_driver": verbose,
-                }
                 _init(how_to_continue, stderr.fileno(), **options)
             _protect_token()
             session_folder()
@@ -125,7 +123,8 @@ def ray_session(
             ) from None
     if address is not None:
         _say_whose(address)
-    with watching_ray(how_to_continue, None if address is None else head_of(address)) as end_watch:
+    look = None if address is None else head_of(address)
+    with watching_ray(how_to_continue, look) as end_watch:
         try:
             yield
         finally:
@@ -137,7 +136,9 @@ def ray_session(
 def _say_whose(address: str) -> None:
     """Print once whose folder a cluster has on this machine: who may write there may act as the sweep."""
     session = session_folder()
-    whose = "" if session is None else whose_folder(session)
+    if session is None:
+        return
+    whose = whose_folder(session)
     if whose:
         messages.print(f"address {address}: {whose}")
 
@@ -161,9 +162,8 @@ def _init(how_to_continue: str = "run the command again", stderr: int = 2, **opt
         except TrainingError:
             shut_down()
             end_started(before)
-        except (
-            Exception
-        ) as error:  # Ray raises nothing more specific: Exception, in earlier versions RuntimeError
+        # Ray raises nothing more specific: Exception, in earlier versions RuntimeError.
+        except Exception as error:
             if _TOO_SLOW in str(error):
                 shut_down()
                 end_started(before)
@@ -186,9 +186,9 @@ def _job() -> Any:
     class Job(JobConfig):
         def _serialize(self) -> Any:
             if not imports_from_working_folder():
-                here = os.path.abspath(os.curdir)  # noqa: PTH100 - as Ray writes it
+                working_folder = os.path.abspath(os.curdir)  # noqa: PTH100 - as Ray writes it
                 self._py_driver_sys_path = [
-                    path for path in self._py_driver_sys_path if path != here
+                    path for path in self._py_driver_sys_path if path != working_folder
                 ]
             return super()._serialize()
 
@@ -220,6 +220,7 @@ def _starting_here() -> Iterator[None]:
 
 
 def _protect_token() -> None:
+    """Let no other user read the file of the token that Ray may have written."""
     path = Path(os.environ.get("RAY_AUTH_TOKEN_PATH") or Path.home() / ".ray" / "auth_token")
     with contextlib.suppress(OSError):
         if path.stat().st_mode & 0o077:
@@ -231,8 +232,8 @@ def set_ray_environment() -> None:
 
     Values that the user set are kept.
     """
-    for name, value in {**_ENVIRONMENT, **ALLOCATOR}.items():
-        os.environ.setdefault(name, value)
+    for name, setting in {**_ENVIRONMENT, **ALLOCATOR}.items():
+        os.environ.setdefault(name, setting)
 
 
 def output_to_stderr() -> contextlib.AbstractContextManager[object]:
@@ -280,6 +281,7 @@ def work_in(folder: Path | str) -> None:
 
 
 def _of_nodes() -> list[dict[str, float]]:
+    """Return the resources of each node that is there, by their names."""
     import ray  # noqa: PLC0415 - late, as above
 
     return [node["Resources"] for node in ray.nodes() if node["Alive"]]
@@ -287,12 +289,13 @@ def _of_nodes() -> list[dict[str, float]]:
 
 def num_jobs_at_once(gpus_each: float = 0.0) -> int:
     """Return how many jobs of one core, and so many GPUs, the nodes that are there can run at once; at least 1."""
-    have = _of_nodes()
-    fitting = (
-        min([one.get("CPU", 0), *([one.get("GPU", 0) / gpus_each] if gpus_each else [])])
-        for one in have
-    )
-    return max(1, sum(map(int, fitting)))
+    num_jobs = 0
+    for resources in _of_nodes():
+        num_fitting = resources.get("CPU", 0)
+        if gpus_each:
+            num_fitting = min(num_fitting, resources.get("GPU", 0) / gpus_each)
+        num_jobs += int(num_fitting)
+    return max(1, num_jobs)
 
 
 def resources_per_worker(num_workers: int, gpus_per_worker: float | None) -> tuple[int, float]:
@@ -303,11 +306,15 @@ def resources_per_worker(num_workers: int, gpus_per_worker: float | None) -> tup
     """
     import ray  # noqa: PLC0415 - late, as above
 
-    have: dict[str, float] = ray.cluster_resources()
-    num_cpus, num_gpus = int(have.get("CPU", 0)), usable_gpus(have.get("GPU", 0.0))
+    resources: dict[str, float] = ray.cluster_resources()
+    num_cpus = int(resources.get("CPU", 0))
+    num_gpus = usable_gpus(resources.get("GPU", 0.0))
     if num_workers > num_cpus:
         raise ConfigError(f"workers {num_workers}: must be at most {num_cpus}, the cluster's CPUs")
-    gpus = gpus_per_worker if gpus_per_worker is not None else float(num_gpus >= num_workers)
+    gpus = gpus_per_worker
+    if gpus is None:
+        # One each, if there are enough.
+        gpus = float(num_gpus >= num_workers)
     if gpus * num_workers > num_gpus:
         raise ConfigError(
             f"gpus_per_worker {gpus:g}: {num_workers} workers need {gpus * num_workers:g} GPUs; "
@@ -357,32 +364,38 @@ def map_on_ray(
         num_gpus = gpus_each() if callable(gpus_each) else gpus_each
         remote = ray.remote(num_cpus=1, num_gpus=num_gpus, max_retries=_MAX_RETRIES)(_run_job)
         to_start = iter(enumerate(jobs))
-        sent = {
-            id(value): ray.put(value) for value in {id(one): one for one in shared or ()}.values()
-        }
-        for_all = () if common is None else (ray.put(common),)
+        # By their identities, as equal objects may be costly to compare.
+        sent: dict[int, Any] = {}
+        for shared_object in shared or ():
+            if id(shared_object) not in sent:
+                sent[id(shared_object)] = ray.put(shared_object)
+        sent_to_all = () if common is None else (ray.put(common),)
         running: dict[Any, int] = {}
 
         def start(count: int | None) -> None:
             for index, job in islice(to_start, count):
-                more = for_all if shared is None else (sent[id(shared[index])],)
-                running[remote.remote(function, Path.cwd(), job, *more)] = index
+                second_arguments = sent_to_all
+                if shared is not None:
+                    second_arguments = (sent[id(shared[index])],)
+                reference = remote.remote(function, Path.cwd(), job, *second_arguments)
+                running[reference] = index
 
         start(max_running)
         try:
             while running:
                 finished, _ = ray.wait(list(running), num_returns=1, timeout=_WAIT_S)
                 on_wait()
-                for one in finished:
-                    index = running.pop(one)
+                for reference in finished:
+                    index = running.pop(reference)
                     start(1)
-                    yield index, _result_of(one)
+                    yield index, _result_of(reference)
         finally:
-            for one in running:
-                ray.cancel(one, force=True)
+            for reference in running:
+                ray.cancel(reference, force=True)
 
 
 def _result_of(job: Any) -> Any:
+    """Return the result of a job, or raise what it raised."""
     import ray  # noqa: PLC0415 - late, as above
 
     try:

@@ -82,8 +82,9 @@ def train(
         TrainingError: If the workers failed repeatedly.
     """
     folder = folder.absolute()
-    if before := ended_outcome(folder, key=config.key):
-        return before
+    earlier_outcome = ended_outcome(folder, key=config.key)
+    if earlier_outcome is not None:
+        return earlier_outcome
     # The text is read here once for all workers, so that errors in it are reported before Ray starts.
     check_run(config, open_training_data(config), num_workers=num_workers)
     again = f"the same command with --run {shlex.quote(address_of(folder))}"
@@ -130,11 +131,10 @@ def _fit_and_follow(
         if not running:
             break
     refresh(folder)
-    if (
-        failures
-        and not (folder / USER_ERROR_FILE).exists()
-        and ended_outcome(folder, key=key) is None
-    ):
+    # A worker's own error is raised with its outcome.
+    if not failures or (folder / USER_ERROR_FILE).exists():
+        return
+    if ended_outcome(folder, key=key) is None:
         [failure] = failures
         lines = str(failure).strip().splitlines() or [type(failure).__name__]
         raise TrainingError(
@@ -177,7 +177,9 @@ def make_trainer(
     remove(folder / USER_ERROR_FILE)
     with storage_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
-    resources = {"CPU": cpus_per_worker, **({"GPU": gpus_per_worker} if gpus_per_worker else {})}
+    resources: dict[str, float] = {"CPU": cpus_per_worker}
+    if gpus_per_worker:
+        resources["GPU"] = gpus_per_worker
     job = {
         "config": config.model_dump_json(),
         "folder": to_uri(folder),
@@ -188,11 +190,14 @@ def make_trainer(
         "prepared": shared_address(),
     }
     callbacks = None if on_report is None else [_report_callback(on_report)]
-    return _trainer_class(is_here=on_report is not None)(
+    trainer_class = _trainer_class(is_here=on_report is not None)
+    return trainer_class(
         train_worker,
         train_loop_config=job,
         scaling_config=ray.train.ScalingConfig(
-            num_workers=num_workers, use_gpu=gpus_per_worker > 0, resources_per_worker=resources
+            num_workers=num_workers,
+            use_gpu=gpus_per_worker > 0,
+            resources_per_worker=resources,
         ),
         run_config=ray.train.RunConfig(
             # A new name every time, so that Ray restores nothing.
@@ -225,7 +230,11 @@ def _trainer_class(*, is_here: bool) -> Any:
         def _create_default_callbacks(self) -> list[Any]:
             callbacks = super()._create_default_callbacks()  # type: ignore[misc]
             # By name, as versions of Ray differ: `DatasetsSetupCallback` in 2.52, `DatasetsCallback` in 2.60.
-            return [one for one in callbacks if not type(one).__name__.startswith("Datasets")]
+            return [
+                callback
+                for callback in callbacks
+                if not type(callback).__name__.startswith("Datasets")
+            ]
 
     class TrainerHere(Trainer):
         def _initialize_and_run_controller(self, **options: Any) -> Any:
@@ -253,12 +262,14 @@ def train_worker(job: dict[str, Any]) -> None:
     torch.set_num_threads(job["num_threads"])
     workers = Workers.of_group()
     interruptions = replace(job["interruptions"], notice=worker_notice())
+    # Called on all workers; only the first worker's answer counts.
     should_continue = job["should_continue"] if workers.is_first else None
 
     def report(now: Report) -> bool:
         ray.train.report({**asdict(now), "node": node_name()})
-        # Called on all workers; only the first worker's answer counts.
-        return should_continue is None or should_continue(now.index)
+        if should_continue is None:
+            return True
+        return bool(should_continue(now.index))
 
     config = RunConfig.model_validate_json(job["config"])
     try:
