@@ -16,7 +16,7 @@ from raysent.models.sentence_encoder import SentenceEncoder
 
 # What a row of a file of vectors is made of.
 Precision = Literal["float32", "int8", "ubinary"]
-PRECISIONS: tuple[Precision, ...] = get_args(Precision)
+_PRECISIONS: tuple[Precision, ...] = get_args(Precision)
 # Sentences between two steps of the progress bar, and rows of a row group.
 BLOCK_SENTENCES = 8192
 PROCESS_BYTES = 2 << 30
@@ -49,9 +49,9 @@ class Encoding:
         Raises:
             ConfigError: If it cannot.
         """
-        if self.precision not in PRECISIONS:
+        if self.precision not in _PRECISIONS:
             raise ConfigError(
-                f"precision: must be {', '.join(PRECISIONS)}; given '{self.precision}'"
+                f"precision: must be {', '.join(_PRECISIONS)}; given '{self.precision}'"
             )
         if self.precision == "int8" and encoder.similarity_measure == "hamming":
             raise ConfigError(

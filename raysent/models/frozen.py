@@ -38,7 +38,7 @@ def read_frozen(files: EncoderFiles, *, is_middle: bool = False) -> SentenceMode
     backbone = read_backbone(str(files.folder))
     encoder: dict[str, Any] = {"type": "pretrained", "path": str(files.folder)}
     if is_middle:
-        encoder["layer"] = middle_layer(backbone)
+        encoder["layer"] = _middle_layer(backbone)
     config = validate(ModelConfig, Document({"encoder": encoder}))
     model = SentenceModel.build(
         config,
@@ -55,6 +55,6 @@ def read_frozen(files: EncoderFiles, *, is_middle: bool = False) -> SentenceMode
     return model.eval()
 
 
-def middle_layer(backbone: Backbone) -> int:
+def _middle_layer(backbone: Backbone) -> int:
     """Return the number of layers after which the middle layer's states are read; at least one."""
     return max(1, round(_MIDDLE * backbone.num_layers))

@@ -28,7 +28,7 @@ from raysent.storage.layout import CARD_FILE
 # Files that say what a folder is; each kind of model has at least one.
 MODULES_FILE = "modules.json"
 CONFIG_FILE = "config.json"
-DESCRIPTIONS = (MODULES_FILE, CONFIG_FILE)
+_DESCRIPTIONS = (MODULES_FILE, CONFIG_FILE)
 
 # What describes a model; code of a folder is part of it, and runs where it is trusted.
 _DESCRIBING = frozenset({".json", ".txt", ".model", ".py"})
@@ -128,7 +128,7 @@ def cached_folder(name: str, revision: str | None, *, has_weights: bool) -> Path
     library = client()
     if library is None:
         return None
-    for description in DESCRIPTIONS:
+    for description in _DESCRIPTIONS:
         described = library.try_to_load_from_cache(name, description, revision=revision)
         if isinstance(described, str):
             folder = Path(described).parent
@@ -314,8 +314,8 @@ def _in_order(files: Sequence[HubFile]) -> list[HubFile]:
     """Return files in the order in which they are fetched: weights, the rest, and last what names the folder's kind."""
 
     def position(file: HubFile) -> int:
-        if file.path in DESCRIPTIONS:
-            return 2 + DESCRIPTIONS.index(file.path)
+        if file.path in _DESCRIPTIONS:
+            return 2 + _DESCRIPTIONS.index(file.path)
         return 0 if _is_weights(file) else 1
 
     return sorted(files, key=position)
@@ -362,7 +362,7 @@ def _say_before(listing: Listing, num_bytes: int, say: Say | None) -> None:
 
 
 def _fetch(library: Any, listing: Listing, files: Sequence[HubFile], revision: str | None) -> Path:
-    if not any(file.path in DESCRIPTIONS for file in files):
+    if not any(file.path in _DESCRIPTIONS for file in files):
         raise HubError(f"it must have a {MODULES_FILE} or a {CONFIG_FILE}, and has none")
     for file in files[:-1]:
         _fetch_file(library, listing, file, listing.commit)

@@ -22,7 +22,7 @@ from raysent.models.known import EncoderFiles, find_encoder, quiet
 from raysent.reading import LFS_POINTER, LFS_REASON
 from raysent.storage import content_key, file_sha256, read_json
 
-TRUST_VARIABLE = "RAYSENT_TRUST_REMOTE_CODE"
+_TRUST_VARIABLE = "RAYSENT_TRUST_REMOTE_CODE"
 
 # What vectors depend on; folders of other libraries' weights; and what is kept of a training beside the model.
 _MODEL_SUFFIXES = frozenset({".bin", ".json", ".model", ".npy", ".npz", ".safetensors", ".txt"})
@@ -51,21 +51,21 @@ def trust_remote_code(is_trusted: bool = True) -> Iterator[None]:
     Args:
         is_trusted: False changes nothing.
     """
-    before = os.environ.get(TRUST_VARIABLE)
+    before = os.environ.get(_TRUST_VARIABLE)
     if is_trusted:
-        os.environ[TRUST_VARIABLE] = "1"
+        os.environ[_TRUST_VARIABLE] = "1"
     try:
         yield
     finally:
         if is_trusted and before is None:
-            os.environ.pop(TRUST_VARIABLE, None)
+            os.environ.pop(_TRUST_VARIABLE, None)
         elif is_trusted and before is not None:
-            os.environ[TRUST_VARIABLE] = before
+            os.environ[_TRUST_VARIABLE] = before
 
 
 def is_code_trusted() -> bool:
     """Return whether code of models' folders may run."""
-    return os.environ.get(TRUST_VARIABLE) == "1"
+    return os.environ.get(_TRUST_VARIABLE) == "1"
 
 
 def check_code(name: str, foreign: str | None) -> bool:
@@ -81,7 +81,7 @@ def check_code(name: str, foreign: str | None) -> bool:
     is_trusted = is_code_trusted()
     if foreign and not is_trusted:
         raise ConfigError(
-            f"{name}: contains code of its own, {foreign}; to run it, set {TRUST_VARIABLE}=1 or --trust-remote-code"
+            f"{name}: contains code of its own, {foreign}; to run it, set {_TRUST_VARIABLE}=1 or --trust-remote-code"
         )
     return is_trusted
 

@@ -42,8 +42,8 @@ _AGAIN = "make it again with 'raysent binarize --keep'"
 WHITEN = 0.25
 # Rows that the rotation is fitted to, and rows that are held out to measure what it keeps.
 NUM_FITTED = 50_000
-NUM_HELD_OUT = 2_000
-MIN_ROWS = 100
+_NUM_HELD_OUT = 2_000
+_MIN_ROWS = 100
 # Rows encoded at once.
 CHUNK = 8192
 
@@ -133,7 +133,7 @@ def rotate(
 ) -> tuple[VectorCode, float]:
     """Fit a rotation to vectors.
 
-    A twentieth of the rows, at most `NUM_HELD_OUT`, is held out to measure what the code keeps.
+    A twentieth of the rows, at most 2,000, is held out to measure what the code keeps.
 
     Args:
         vectors: float [rows, dim]; may be memory-mapped.
@@ -148,9 +148,9 @@ def rotate(
         DataError: If there are too few vectors, or one is not finite.
     """
     _check(vectors)
-    if len(vectors) < MIN_ROWS:
+    if len(vectors) < _MIN_ROWS:
         raise DataError(
-            f"vectors: must have at least {MIN_ROWS} rows to fit and measure a code; given {len(vectors)}"
+            f"vectors: must have at least {_MIN_ROWS} rows to fit and measure a code; given {len(vectors)}"
         )
     if bits is not None and bits < 1:
         raise ConfigError(f"bits: must be at least 1; given {bits}")
@@ -159,7 +159,7 @@ def rotate(
     generator = torch.Generator().manual_seed(seed)
     code = build_code(config, dim=dim, generator=generator)
     order = np.random.default_rng(seed).permutation(len(vectors))
-    num_held_out = min(NUM_HELD_OUT, len(order) // 20)
+    num_held_out = min(_NUM_HELD_OUT, len(order) // 20)
     train_rows = np.sort(order[num_held_out:][:NUM_FITTED])
     code.fit(_tensor(vectors[train_rows]))
     code.eval()
@@ -190,17 +190,17 @@ def _check(vectors: np.ndarray, *, dim: int | None = None) -> None:
             )
 
 
-VECTOR_SUFFIXES = (".npy", ".npz", ".parquet")
+_VECTOR_SUFFIXES = (".npy", ".npz", ".parquet")
 
 
 def check_vector_file(path: Path) -> None:
-    """Check that the name of a file to write ends in one of `VECTOR_SUFFIXES`; without an end it is a ``.npy`` file.
+    """Check that a file to write ends in ``.npy``, ``.npz`` or ``.parquet``; without an end it is a ``.npy`` file.
 
     Raises:
         ConfigError: If it ends otherwise.
     """
-    if path.suffix and path.suffix.lower() not in VECTOR_SUFFIXES:
-        raise ConfigError(f"{path}: must end in {', '.join(VECTOR_SUFFIXES)}; given {path.suffix}")
+    if path.suffix and path.suffix.lower() not in _VECTOR_SUFFIXES:
+        raise ConfigError(f"{path}: must end in {', '.join(_VECTOR_SUFFIXES)}; given {path.suffix}")
 
 
 def write_vectors(path: Path, vectors: np.ndarray, texts: Sequence[str]) -> None:

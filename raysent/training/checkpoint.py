@@ -46,7 +46,7 @@ _NUM_KEPT = 2
 _HEARTBEAT_FILE = ".pulse.json"
 _SHARED_HEARTBEAT_FILE = "pulse.json"
 # Buckets charge by the request: 60 an hour and run cost 0.0003 usd, one a second would cost 0.018.
-SHARED_HEARTBEAT_S = 60.0
+_SHARED_HEARTBEAT_S = 60.0
 
 
 @dataclass(frozen=True)
@@ -196,7 +196,7 @@ class Heartbeat:
         with contextlib.suppress(OSError):
             self._folder.mkdir(parents=True, exist_ok=True)
             (self._folder / _HEARTBEAT_FILE).write_text(text, encoding="utf-8")
-        if self._is_shared and self._clock() - self._shared_s >= SHARED_HEARTBEAT_S:
+        if self._is_shared and self._clock() - self._shared_s >= _SHARED_HEARTBEAT_S:
             self._shared_s = self._clock()
             with contextlib.suppress(OSError, ArtifactError):
                 write_text(self._folder / _SHARED_HEARTBEAT_FILE, text)

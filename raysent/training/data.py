@@ -232,7 +232,7 @@ def source_key(config: RunConfig) -> str:
     return "".join(parts)
 
 
-def initial_words(initial: str) -> Vocabulary:
+def _initial_words(initial: str) -> Vocabulary:
     """Return the words of the model that a run starts with.
 
     Raises:
@@ -256,7 +256,7 @@ def open_training_data(config: RunConfig, *, progress: Progress | None = None) -
         DataError: If the text cannot be read.
         ArtifactError: If a teacher cannot be loaded.
     """
-    words = None if config.initial is None else initial_words(config.initial)
+    words = None if config.initial is None else _initial_words(config.initial)
     if words is None and config.tokenizer is not None:
         words = SubwordVocabulary(read_tokenizer(config.tokenizer))
     length = config.max_length

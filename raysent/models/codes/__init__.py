@@ -25,7 +25,7 @@ from raysent.registry import AnyOf, Registry, by_type
 UInt8 = npt.NDArray[np.uint8]
 
 # Bits of a code where the configuration names no number: one for each number of the vector, at most the paper's.
-MAX_DEFAULT_BITS = 2048
+_MAX_DEFAULT_BITS = 2048
 
 
 class CodeConfig(StrictModel):
@@ -52,12 +52,12 @@ class CodeConfig(StrictModel):
     def num_bits(self, dim: int) -> int:
         """Return the number of bits for vectors of size `dim`.
 
-        By default the field `bits`; where it is None one bit a number, at most `MAX_DEFAULT_BITS`. A method without
+        By default the field `bits`; where it is None one bit a number, at most 2,048. A method without
         that field has one bit a number.
         """
         if not hasattr(self, "bits"):
             return dim
-        return int(self.bits or min(dim, MAX_DEFAULT_BITS))
+        return int(self.bits or min(dim, _MAX_DEFAULT_BITS))
 
 
 class Code(nn.Module):

@@ -151,7 +151,7 @@ def known_forms() -> str:
     return f"{', '.join(first_forms)} or {last_form}"
 
 
-def scheme_hint(name: str) -> str:
+def _scheme_hint(name: str) -> str:
     """Return the part of a message about a missing folder whose name looks like that of a scheme; else empty."""
     prefix, colon, after_colon = name.partition(":")
     is_drive_or_address = len(prefix) < 2 or after_colon.startswith("//")
@@ -180,7 +180,7 @@ def load(name: str | Path) -> SentenceEncoder:
     Args:
         name: Folder of a run, a trial, a model, an ensemble or a sweep, also in ``s3://``; that or the name of a
             pretrained encoder, such as ``all-MiniLM-L6-v2``; or a name such as ``hash:50``. A sweep stands for its
-            model to take, see `model_of_sweep`.
+            answer on its task, or for its best encoder.
 
     Raises:
         ArtifactError: If there is no such folder, or its files are truncated or of another kind.
@@ -195,7 +195,7 @@ def load(name: str | Path) -> SentenceEncoder:
     if not folder.is_dir():
         raise missing_model(folder, "no such folder")
     if (folder / SWEEP_FILE).is_file():
-        folder = model_of_sweep(folder)
+        folder = _model_of_sweep(folder)
     model_file = _model_file(folder)
     if model_file is None:
         raise ArtifactError(
@@ -227,7 +227,7 @@ def load_earlier(name: str, key: str) -> SentenceEncoder | None:
     return None if encoder is None else _named(encoder, name)
 
 
-def model_of_sweep(folder: Path, *, has_vectors: bool = False) -> Path:
+def _model_of_sweep(folder: Path, *, has_vectors: bool = False) -> Path:
     """Return the folder of a sweep's model to take: its answer on its task, or the best encoder.
 
     Args:
@@ -263,7 +263,7 @@ def encoder_name(model: str | Path, *, say: Callable[..., object] | None = None)
     folder = open_folder(model)
     if not (folder / SWEEP_FILE).is_file():
         return _encoder_of_answer(folder) or model
-    encoder = address_of(model_of_sweep(folder, has_vectors=True))
+    encoder = address_of(_model_of_sweep(folder, has_vectors=True))
     if say is not None:
         say(f"{address_of(folder)}: its best model with vectors is used, {encoder}", soft_wrap=True)
     return encoder
@@ -298,5 +298,5 @@ def missing_model(folder: Path, reason: str) -> ArtifactError:
     """Return the error for a name that is neither a folder nor that of a known scheme."""
     name = address_of(folder)
     return ArtifactError(
-        f"{name}: {reason}{scheme_hint(name)}; name a run, a trial, a model, an ensemble, {known_forms()}"
+        f"{name}: {reason}{_scheme_hint(name)}; name a run, a trial, a model, an ensemble, {known_forms()}"
     )
