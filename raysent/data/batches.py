@@ -579,9 +579,9 @@ class LabelStream(_Stream[LabelBatch]):
         self._sentences = sentences
         self._labels = labels
         self._seed = seed
-        self._classes = [
-            rows for label in np.unique(labels) if len(rows := np.flatnonzero(labels == label)) > 1
-        ]
+        rows_by_class = [np.flatnonzero(labels == label) for label in np.unique(labels)]
+        # A class of one row has no pair.
+        self._classes = [rows for rows in rows_by_class if len(rows) > 1]
         min_size = max(2 * len(self._classes), world_size)
         if len(self._classes) < 2 or batch_size < min_size:
             raise DataError(
@@ -686,18 +686,21 @@ class SentenceTargets:
     @property
     def sizes(self) -> TargetSizes:
         """The sizes of a sentence's values."""
-        classes = {task: values.shape[1] for task, values in self.log_probabilities.items()}
-        return TargetSizes(self.vectors.shape[1], classes)
+        num_classes = {task: rows.shape[1] for task, rows in self.log_probabilities.items()}
+        return TargetSizes(self.vectors.shape[1], num_classes)
 
     def of(self, batch: Batch) -> TargetBatch:
         """Return a batch of the corpus with its targets."""
-        rows = {task: values[batch.positions] for task, values in self.log_probabilities.items()}
+        log_probabilities = {
+            task: rows[batch.positions].astype(np.float32)
+            for task, rows in self.log_probabilities.items()
+        }
         return TargetBatch(
             batch.sentences,
             batch.positions,
             batch.documents,
             vectors=self.vectors[batch.positions].astype(np.float32),
-            log_probabilities={task: values.astype(np.float32) for task, values in rows.items()},
+            log_probabilities=log_probabilities,
         )
 
 

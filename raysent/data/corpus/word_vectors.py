@@ -75,9 +75,8 @@ def _count_pairs(split: CorpusSplit, num_words: int) -> Any:
     blocks = range(0, len(split), _BLOCK_SENTENCES)
     stride = -(-split.num_tokens // _MAX_TOKENS)
     for start in blocks[::stride]:
-        counts = counts + _block_pairs(
-            split.sentences(start, min(start + _BLOCK_SENTENCES, len(split))), counts.shape
-        )
+        block = split.sentences(start, min(start + _BLOCK_SENTENCES, len(split)))
+        counts = counts + _block_pairs(block, counts.shape)
     return counts
 
 
@@ -86,34 +85,45 @@ def _lengths(corpus: Corpus) -> np.ndarray:
     starts = np.array([word.startswith(WORD_START) for word in corpus.vocabulary.words])
     if corpus.language in WITHOUT_BLANKS or not starts.any():
         return np.ones(len(starts), np.float32)
-    shares, num_places = np.zeros((2, len(starts)))
+    num_subwords = len(starts)
+    shares = np.zeros(num_subwords)
+    num_places = np.zeros(num_subwords)
     for start in range(0, len(corpus.train), _BLOCK_SENTENCES):
-        ids = corpus.train.sentences(start, min(start + _BLOCK_SENTENCES, len(corpus.train))).ids
+        stop = min(start + _BLOCK_SENTENCES, len(corpus.train))
+        ids = corpus.train.sentences(start, stop).ids
+        # The number of the word that each sub-word is a part of, and the share that it is of that word.
         word = np.cumsum(starts[ids])
-        shares += np.bincount(ids, 1 / np.bincount(word)[word], minlength=len(starts))
-        num_places += np.bincount(ids, minlength=len(starts))
-    return np.where(num_places > 0, shares / np.maximum(num_places, 1), 1).astype(np.float32)
+        word_sizes = np.bincount(word)
+        shares += np.bincount(ids, 1 / word_sizes[word], minlength=num_subwords)
+        num_places += np.bincount(ids, minlength=num_subwords)
+    mean_shares = shares / np.maximum(num_places, 1)
+    return np.where(num_places > 0, mean_shares, 1).astype(np.float32)
 
 
 def _sparse(values: Any, **options: Any) -> Any:
+    """Return a sparse matrix, by rows."""
     from scipy.sparse import csr_matrix  # noqa: PLC0415 - a tenth of a second for every process that loads a model
 
     return csr_matrix(values, **options)
 
 
 def _block_pairs(sentences: Sentences, shape: tuple[int, int]) -> Any:
+    """Return the counts of some sentences, weighted 1/distance: sparse [vocabulary, contexts]."""
     ids = sentences.ids
     sentence = np.repeat(np.arange(len(sentences.lengths)), sentences.lengths)
     total = _sparse(shape, dtype=np.float32)
     for distance in range(1, min(_WINDOW, len(ids) - 1) + 1):
-        same = sentence[:-distance] == sentence[distance:]
-        first = ids[:-distance][same]
-        second = ids[distance:][same]
-        rows = np.concatenate([first, second])
-        columns = np.concatenate([second, first])
-        is_counted = columns < shape[1]
-        values = np.full(int(is_counted.sum()), 1 / distance, dtype=np.float32)
-        total = total + _sparse((values, (rows[is_counted], columns[is_counted])), shape=shape)
+        in_same_sentence = sentence[:-distance] == sentence[distance:]
+        first = ids[:-distance][in_same_sentence]
+        second = ids[distance:][in_same_sentence]
+        # Each is a context of the other.
+        words = np.concatenate([first, second])
+        contexts = np.concatenate([second, first])
+        is_counted = contexts < shape[1]
+        words = words[is_counted]
+        contexts = contexts[is_counted]
+        weights = np.full(len(words), 1 / distance, dtype=np.float32)
+        total = total + _sparse((weights, (words, contexts)), shape=shape)
     return total
 
 
@@ -134,10 +144,13 @@ def _factorize(matrix: Any, dim: int, generator: np.random.Generator) -> np.ndar
     rank = min(dim + _OVERSAMPLING, *matrix.shape)
     basis = matrix @ generator.standard_normal((matrix.shape[1], rank), dtype=np.float32)
     for _ in range(_NUM_POWER_ITERATIONS):
+        # Without orthonormal columns all would turn to the first singular vector.
         basis = matrix @ (matrix.T @ np.linalg.qr(basis)[0])
     basis = np.linalg.qr(basis)[0]
-    left_vectors, singular, _ = np.linalg.svd((matrix.T @ basis).T, full_matrices=False)
-    vectors = np.zeros((matrix.shape[0], dim), dtype=np.float32)
+    projected = (matrix.T @ basis).T
+    left_vectors, singular_values, _ = np.linalg.svd(projected, full_matrices=False)
     num_kept = min(dim, rank)
-    vectors[:, :num_kept] = (basis @ left_vectors[:, :num_kept]) * np.sqrt(singular[:num_kept])
+    leading = basis @ left_vectors[:, :num_kept]
+    vectors = np.zeros((matrix.shape[0], dim), dtype=np.float32)
+    vectors[:, :num_kept] = leading * np.sqrt(singular_values[:num_kept])
     return vectors
