@@ -137,10 +137,10 @@ def _publish(folder: Path, address: str) -> None:
 def _fetch(address: str, folder: Path) -> bool:
     """Copy what `_publish` wrote into an empty folder; return False, and leave it empty, if it is not as written."""
     try:
-        data = storage.read_shared(f"{address}/{_MANIFEST}")
-        if data is None:
+        content = storage.read_shared(f"{address}/{_MANIFEST}")
+        if content is None:
             return False
-        manifest = parse_json(data)
+        manifest = parse_json(content)
         for name, expected in manifest["files"].items():
             file = folder / Path(name).name
             storage.copy_from_shared(f"{address}/{manifest['place']}/{name}", file)

@@ -157,8 +157,9 @@ def _json_passages(
     num_characters = 0
     for number, line in enumerate(chain.from_iterable(source.blocks()), start=1):
         if line.strip():
-            value = parse_object(f"{source.path}:{number}", line)
-            begins = documents.begins(value.get(document_field), f"{source.path}:{number}")
+            where = f"{source.path}:{number}"
+            record = parse_object(where, line)
+            begins = documents.begins(record.get(document_field), where)
             if begins or num_characters >= _PASSAGE_CHARACTERS:
                 yield Passage(
                     "json_document", "\n".join(unfinished), begins, (source.path, first), text_field
@@ -260,8 +261,10 @@ def _row_passages(
             num_characters = 0
         if is_running:
             lines += _paragraphs(text)
-        elif sentence := _one_line(text):
-            lines.append(sentence)
+        else:
+            sentence = _one_line(text)
+            if sentence:
+                lines.append(sentence)
         num_characters += len(text)
     yield Passage(kind, separator.join(lines), ends_document=True)
 
@@ -426,8 +429,8 @@ def map_passages(
             return
         groups = chain(first, groups)
     num_processes = config.num_processes or num_processes_for(bytes_each=_PROCESS_BYTES)
-    with closing(map_in_processes(read_group, groups, num_processes=num_processes)) as results:
-        yield from results
+    with closing(map_in_processes(read_group, groups, num_processes=num_processes)) as read_groups:
+        yield from read_groups
 
 
 def _read_group(

@@ -300,9 +300,9 @@ def _constants(value: ast.expr) -> Iterator[str]:
         case ast.Call(args=arguments):
             for argument in arguments:
                 yield from _constants(argument)
-        case ast.Tuple(elts=elements):
-            for element in elements:
-                yield from _constants(element)
+        case ast.Tuple(elts=expressions):
+            for expression in expressions:
+                yield from _constants(expression)
         case (
             ast.Attribute(value=ast.Constant(value=str(text)))
             | ast.Attribute(value=ast.Call(func=ast.Attribute(value=ast.Constant(value=str(text)))))
@@ -375,7 +375,8 @@ def _text_lines(lines: list[str]) -> Iterator[str]:
     """Yield the lines outside of code, tables, directives, headings and sections without prose."""
     # Lines indented deeper than this belong to a block that is left out.
     skip_deeper: int | None = None
-    in_doctest = in_skipped_section = False
+    in_doctest = False
+    in_skipped_section = False
     for index, line in enumerate(lines):
         following = lines[index + 1] if index + 1 < len(lines) else ""
         if not line.strip():

@@ -397,7 +397,8 @@ class _SentenceFiles:
         self._ids = (folder / name).open("wb")
         self._offsets = (folder / "offsets.bin").open("wb")
         self._offsets.write(np.zeros(1, dtype=np.int64).data)
-        self.num_sentences = self.num_tokens = 0
+        self.num_sentences = 0
+        self.num_tokens = 0
 
     def __enter__(self) -> Self:
         return self

@@ -40,9 +40,9 @@ class StoredSentences:
         first = int(offsets[0])
         with (self._folder / "text.bin").open("rb") as stream:
             stream.seek(first)
-            data = stream.read(int(offsets[-1]) - first)
+            content = stream.read(int(offsets[-1]) - first)
         bounds = (offsets - first).tolist()
-        return [data[begin:end].decode("utf-8") for begin, end in pairwise(bounds)]
+        return [content[begin:end].decode("utf-8") for begin, end in pairwise(bounds)]
 
     @cached_property
     def documents(self) -> np.ndarray:
@@ -72,7 +72,8 @@ def write_written(
     progress: Progress | None,
 ) -> int:
     """Write the sentences of all groups, up to the maximum number, and return how many these are."""
-    num_sentences = num_bytes = 0
+    num_sentences = 0
+    num_bytes = 0
     starts = array("q", [0])  # 8 bytes a document
     with (folder / "text.bin").open("wb") as text, (folder / "offsets.bin").open("wb") as offsets:
         offsets.write(np.zeros(1, dtype=np.int64).data)
