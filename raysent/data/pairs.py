@@ -164,14 +164,14 @@ class PairTexts:
     @property
     def key(self) -> str:
         """Hash of the content, 16 hexadecimal digits."""
-        targets = [
-            None if values is None else values.tolist() for values in (self.labels, self.scores)
-        ]
+        parts: list[Any] = [self.first, self.second]
+        for targets in (self.labels, self.scores):
+            parts.append(None if targets is None else targets.tolist())
+        parts.append(self.classes)
         # Pairs without further columns keep the key that they had before there were any.
-        further = []
         if self.positives or self.negatives:
-            further = [self.positives, self.negatives]
-        return content_key(self.first, self.second, *targets, self.classes, *further)
+            parts += [self.positives, self.negatives]
+        return content_key(*parts)
 
     @property
     def columns(self) -> tuple[list[str], ...]:
@@ -318,27 +318,28 @@ def _read_file(path: str, config: PairsConfig) -> Iterator[_Row]:
         label_names = table.class_names.get(label_column)
     num_rows = 0
     for block in table.read(positions):
-        values = dict(zip(columns, block, strict=True))
+        block_columns = dict(zip(columns, block, strict=True))
         for name, column in columns.items():
-            if kinds := _KINDS.get(name.split(".")[0]):
+            kinds = _KINDS.get(name.split(".")[0])
+            if kinds:
                 check_texts(
-                    values[name],
+                    block_columns[name],
                     source=path,
                     column=f"'{column}'",
                     first_row=num_rows + 1,
                     kinds=kinds,
                 )
         missing = [None] * len(block[0])
-        labels = as_labels(values.get("label", missing), label_names)
-        further_columns = [values[name] for name in columns if "." in name]
+        labels = as_labels(block_columns.get("label", missing), label_names)
+        further_columns = [block_columns[name] for name in columns if "." in name]
         cells: Iterable[tuple[Any, ...]] = ((),) * len(missing)
         if further_columns:
             cells = zip(*further_columns, strict=True)
         rows = zip(
-            values["first"],
-            values["second"],
+            block_columns["first"],
+            block_columns["second"],
             labels,
-            values.get("score", missing),
+            block_columns.get("score", missing),
             cells,
             strict=True,
         )
@@ -348,10 +349,10 @@ def _read_file(path: str, config: PairsConfig) -> Iterator[_Row]:
             if (
                 first.strip()
                 and second.strip()
-                and not ("label" in values and label in (None, _NO_LABEL))
+                and not ("label" in columns and label in (None, _NO_LABEL))
             ):
                 number = None
-                if "score" in values:
+                if "score" in columns:
                     number = _number(f"{path}: row {row}", score)
                 filled = tuple((cell or "").strip() or second.strip() for cell in further_cells)
                 yield first.strip(), second.strip(), label, number, filled
@@ -359,11 +360,11 @@ def _read_file(path: str, config: PairsConfig) -> Iterator[_Row]:
 
 
 def _open(path: str, config: PairsConfig) -> tuple[TableBlocks, dict[str, Column]]:
-    columns: dict[str, Column] = {
-        name: column
-        for name in ("first", "second", "label", "score")
-        if (column := getattr(config, name)) is not None
-    }
+    columns: dict[str, Column] = {}
+    for name in ("first", "second", "label", "score"):
+        column = getattr(config, name)
+        if column is not None:
+            columns[name] = column
     for name in ("positives", "negatives"):
         for number, column in enumerate(getattr(config, name)):
             columns[f"{name}.{number}"] = column
@@ -511,10 +512,10 @@ def vocabulary_type_of(
 
     def unknown_share() -> float:
         held_out = [text for column in columns for text in column[::_HELD_OUT]]
-        others = [
+        counted = [
             [text for row, text in enumerate(column) if row % _HELD_OUT] for column in columns
         ]
-        ids = _words_of(others, config).ids(held_out, max_length=_ANY_LENGTH).ids
+        ids = _words_of(counted, config).ids(held_out, max_length=_ANY_LENGTH).ids
         return float((ids == UNK_ID).mean())
 
     return choose_type(

@@ -82,7 +82,7 @@ class Table:
 
     def take(self, rows: np.ndarray) -> Table:
         """Return some of the rows, int64, in the order given."""
-        columns = {name: [values[row] for row in rows] for name, values in self.columns.items()}
+        columns = {name: [column[row] for row in rows] for name, column in self.columns.items()}
         parts = {name: np.flatnonzero(np.isin(rows, part)) for name, part in self.parts.items()}
         return replace(
             self,
@@ -121,9 +121,9 @@ class Table:
         Raises:
             DataError: If there is no such column, or a value is not text.
         """
-        values = self.column(name, key=key)
-        check_texts(values, source=self.source, column=f"{key} '{name}'")
-        return values
+        texts = self.column(name, key=key)
+        check_texts(texts, source=self.source, column=f"{key} '{name}'")
+        return texts
 
 
 def check_texts(
@@ -252,8 +252,8 @@ def read_table(path: str | Path, *, has_header: bool = True, finds_header: bool 
                 f"{name}: splits must have the same columns; '{split}' has {listed(blocks.names)}"
             )
         for block in blocks.blocks(first.names):
-            for column, values in zip(first.names, block, strict=True):
-                columns[column] += values
+            for column, cells in zip(first.names, block, strict=True):
+                columns[column] += cells
         starts.append(len(next(iter(columns.values()), [])))
     parts = {
         split: np.arange(start, stop)
@@ -438,11 +438,11 @@ def _json_objects(name: str) -> Iterator[dict[str, Any]]:
 
 def _open_json_lines(name: str) -> TableBlocks:
     """Open JSON lines; an object need not have all columns, so that all objects are read to find them."""
-    names = list(dict.fromkeys(key for value in _json_objects(name) for key in value))
+    names = list(dict.fromkeys(key for record in _json_objects(name) for key in record))
 
     def read(columns: Sequence[int]) -> Iterator[list[list[Any]]]:
-        for block in batched(_json_objects(name), _BATCH_ROWS):
-            yield [[value.get(names[column]) for value in block] for column in columns]
+        for records in batched(_json_objects(name), _BATCH_ROWS):
+            yield [[record.get(names[column]) for record in records] for column in columns]
 
     return TableBlocks(name, tuple(names), read)
 
