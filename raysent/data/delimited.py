@@ -115,9 +115,12 @@ def open_delimited(
     """
     head = _head(name)
     separator = None
-    if head and (match := _NAMED_SEPARATOR.fullmatch(head[0].text)):
-        separator = match[1]
-        head = head[1:]
+    if head:
+        # A line for spreadsheets, above the names, may say what separates: `sep=;`.
+        named_separator = _NAMED_SEPARATOR.fullmatch(head[0].text)
+        if named_separator is not None:
+            separator = named_separator[1]
+            head = head[1:]
     if not head or (has_header and not head[0].text.strip(" ,;|")):
         head = [line for line in head if line.text.strip(" ,;|\t")]
     if not head:
@@ -296,7 +299,7 @@ def _plain_rows(form: _Form) -> Iterator[list[str]]:
         text = _without_end(line)
         if not text.strip(" "):
             continue
-        row = [_unquoted(value) for value in text.split("\t")]
+        row = [_unquoted(cell) for cell in text.split("\t")]
         _refuse_names(form, row, header, number)
         header = header or row
         yield row
@@ -444,8 +447,8 @@ def _skips_blanks(form: _Form, head: Sequence[_Line]) -> bool:
     mark = re.compile(rf'{separator} +"')
     if form.separator == " " or not any(mark.search(line.text) for line in lines):
         return False
-    value = rf'(?:"(?:[^"]|"")*"|[^"{separator}]*) *'
-    row = re.compile(rf" *{value}(?:{separator} +{value})+")
+    cell = rf'(?:"(?:[^"]|"")*"|[^"{separator}]*) *'
+    row = re.compile(rf" *{cell}(?:{separator} +{cell})+")
     complete = [line for line in lines if line.text.count('"') % 2 == 0]
     return all(row.fullmatch(line.text) for line in complete)
 

@@ -49,12 +49,12 @@ def kind_of_labels(values: Iterable[Any], names: Sequence[str], *, is_typed: boo
 
 def _kind_of_values(values: Iterable[Any]) -> LabelKind:
     # A column of objects may hold numbers of NumPy.
-    plain = [value.item() if isinstance(value, np.generic) else value for value in values]
-    types = {type(value) for value in plain}
+    labels = [label.item() if isinstance(label, np.generic) else label for label in values]
+    types = {type(label) for label in labels}
     if types == {bool}:
         return "truth"
     if types and types <= {int, float}:
-        is_whole = all(float(value).is_integer() for value in plain)
+        is_whole = all(float(label).is_integer() for label in labels)
         return "integer" if is_whole else "number"
     return "text"
 

@@ -68,7 +68,8 @@ def _split_plainly(text: str) -> list[str]:
     if not hidden.isascii():
         hidden = _UNREADABLE.sub(r"\1 ", hidden)
     sentences: list[str] = []
-    start = end = 0
+    start = 0
+    end = 0
     first = True  # whether the next sentence is the first of its paragraph
     for piece in _segment(hidden):
         # The splitter drops some paragraph breaks, so search for each piece instead of adding up lengths.

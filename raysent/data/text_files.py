@@ -107,15 +107,15 @@ def text_blocks(stream: IO[bytes], *, source: str) -> Iterator[str]:
     Raises:
         DataError: If it is neither UTF-8 nor UTF-16 or UTF-32 with a BOM, or holds NUL characters.
     """
-    data = stream.read(_BLOCK_BYTES)
+    block = stream.read(_BLOCK_BYTES)
     line = 1
     is_read = False
-    encoding = next((name for bom, name in _BOMS.items() if data.startswith(bom)), "utf-8")
+    encoding = next((name for bom, name in _BOMS.items() if block.startswith(bom)), "utf-8")
     decoder = codecs.getincrementaldecoder(encoding)()
     while not is_read:
-        is_read = not data
+        is_read = not block
         try:
-            text = decoder.decode(data, final=is_read)
+            text = decoder.decode(block, final=is_read)
         except UnicodeDecodeError as error:
             error_line = line + _num_line_ends(error.object[: error.start].decode("latin-1"))
             byte = f"byte 0x{error.object[error.start]:02x}"
@@ -123,8 +123,9 @@ def text_blocks(stream: IO[bytes], *, source: str) -> Iterator[str]:
             raise DataError(
                 f"{source}:{error_line}: must be {required}; given {byte}; convert it with iconv"
             ) from None
-        if (nul := text.find("\0")) >= 0:
-            error_line = line + _num_line_ends(text[:nul])
+        nul_position = text.find("\0")
+        if nul_position >= 0:
+            error_line = line + _num_line_ends(text[:nul_position])
             raise DataError(
                 f"{source}:{error_line}: must be plain text; given a NUL byte: is this a binary file, or UTF-16 "
                 "without a BOM? Convert it with iconv"
@@ -132,7 +133,7 @@ def text_blocks(stream: IO[bytes], *, source: str) -> Iterator[str]:
         line += _num_line_ends(text)
         if text:
             yield text
-        data = stream.read(_BLOCK_BYTES)
+        block = stream.read(_BLOCK_BYTES)
 
 
 def _num_line_ends(text: str) -> int:
