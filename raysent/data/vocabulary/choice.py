@@ -25,5 +25,7 @@ def choose_type(
     if code in WITHOUT_BLANKS:
         return "subwords", f"the text is in {code}, which writes no blanks between words"
     share = unknown_share()
-    why = f"words would leave {share:.1%} of the tokens of held-out text unknown"
-    return ("subwords" if share > MAX_UNKNOWN_SHARE else "words"), why
+    reason = f"words would leave {share:.1%} of the tokens of held-out text unknown"
+    if share > MAX_UNKNOWN_SHARE:
+        return "subwords", reason
+    return "words", reason

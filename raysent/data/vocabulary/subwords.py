@@ -91,14 +91,15 @@ def train_subwords(sentences: Iterable[str], config: VocabularyConfig) -> Subwor
     tokenizer.normalizer = normalizer
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence([splitter, starts])
     # As added tokens, the bytes' names would be found in text.
-    values = {**parse_json(tokenizer.to_str()), "added_tokens": []}
-    return SubwordVocabulary(json.dumps(values, ensure_ascii=False))
+    description = {**parse_json(tokenizer.to_str()), "added_tokens": []}
+    return SubwordVocabulary(json.dumps(description, ensure_ascii=False))
 
 
 def _runs_by_count(sentences: Iterable[str]) -> dict[int, list[str]]:
     """Return the distinct runs between blanks of the text to train on, by how often they occur."""
     counts: Counter[str] = Counter()
-    num_characters = num_bytes = 0
+    num_characters = 0
+    num_bytes = 0
     for block in batched(sentences, _BLOCK_SENTENCES):
         text = SURROGATE.sub("\ufffd", "\n".join(block))
         num_known = len(counts)

@@ -270,7 +270,8 @@ class Numbering(dict[str, int]):
     """A dictionary that numbers its keys in the order of their first look-up."""
 
     def __missing__(self, key: str) -> int:
-        number = self[key] = len(self)
+        number = len(self)
+        self[key] = number
         return number
 
 

@@ -184,11 +184,14 @@ def _read_text(
     path: Path, stream: IO[bytes], wanted: _Wanted
 ) -> Iterator[tuple[str, str, np.ndarray]]:
     """Yield ``file:line``, word and vector of each wanted line of a text file."""
-    dim = num_words = None
-    number = num_read = 0
+    num_words: int | None = None
+    dim: int | None = None
+    number = 0
+    num_read = 0
     for number, line in enumerate(stream, start=1):
         fields = line.rstrip()
-        if number == 1 and (header := _header(fields)):
+        header = _header(fields) if number == 1 else None
+        if header is not None:
             num_words, dim = header
             continue
         where = f"{path}:{number}"
@@ -259,29 +262,26 @@ def _read_binary(
             f"{path}:1: must begin with the number of words and of dimensions; is it word2vec's .bin?"
         )
     num_words, dim = header
-    data = b""
+    buffer = b""
     start = 0
     for index in range(num_words):
         where = f"{path}: word {index + 1}"
-        end = data.find(b" ", start)
+        end = buffer.find(b" ", start)
         # A word ends at a blank, and its vector has 4 bytes a number, any of which may look like a blank.
-        while end < 0 or end + 1 + 4 * dim > len(data):
+        while end < 0 or end + 1 + 4 * dim > len(buffer):
             block = stream.read(_BLOCK_BYTES)
             if not block:
                 raise DataError(
                     f"{where}: truncated: must hold {num_words} words; given {index}; fetch it again"
                 )
-            data = data[start:] + block
+            buffer = buffer[start:] + block
             start = 0
-            end = data.find(b" ")
-        word = wanted.read(data[start:end].lstrip(b"\n"))
+            end = buffer.find(b" ")
+        word = wanted.read(buffer[start:end].lstrip(b"\n"))
         start = end + 1 + 4 * dim
         if word in wanted:
-            yield (
-                where,
-                word,
-                np.frombuffer(data, dtype="<f4", count=dim, offset=end + 1).astype(np.float32),
-            )
+            numbers = np.frombuffer(buffer, dtype="<f4", count=dim, offset=end + 1)
+            yield where, word, numbers.astype(np.float32)
 
 
 @dataclass(frozen=True)
