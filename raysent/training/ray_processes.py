@@ -413,7 +413,7 @@ def ray_folder() -> str | None:
 
 
 def _users_folder() -> Path:
-    """Return the folder of this user for all folders of sessions, which nobody else may enter."""
+    """Return the folder of this user for all folders of sessions, which no other user may enter."""
     name = f"raysent-{os.geteuid()}"
     for base in (os.environ.get("RAY_TMPDIR") or tempfile.gettempdir(), "/tmp"):
         folder = Path(base, name)
