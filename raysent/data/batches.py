@@ -16,6 +16,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from itertools import pairwise
 from typing import Generic, Literal, TypeVar
 
 import numpy as np
@@ -450,15 +451,15 @@ def _batch_bounds(steps: np.ndarray, batch_size: int, world_size: int) -> np.nda
         batch_size: Maximum number of triplets of a batch.
         world_size: Minimum number of triplets of a batch.
     """
-    edges = np.flatnonzero(steps > 0)
-    bounds = [
-        (start, min(start + batch_size, stop))
-        for first, stop in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True)
-        for start in range(first, stop, batch_size)
-    ]
-    return np.array(
-        [bound for bound in bounds if bound[1] - bound[0] >= world_size], dtype=np.int64
-    ).reshape(-1, 2)
+    edges = np.flatnonzero(steps > 0).tolist()
+    bounds = []
+    for first, last_stop in pairwise(edges):
+        for start in range(first, last_stop, batch_size):
+            stop = min(start + batch_size, last_stop)
+            # Each worker needs a triplet.
+            if stop - start >= world_size:
+                bounds.append((start, stop))
+    return np.array(bounds, dtype=np.int64).reshape(-1, 2)
 
 
 class PairStream(_Stream[Pairs]):

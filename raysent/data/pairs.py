@@ -526,8 +526,12 @@ def vocabulary_type_of(
 
 
 def _words_of(columns: Sequence[list[str]], config: VocabularyConfig) -> Vocabulary:
-    tokens = Vocabulary([PAD_WORD, UNK_WORD], unicode_form=config.unicode_form)
-    counts = Counter(word for column in columns for row in tokens.tokenize(column) for word in row)
+    """Return the vocabulary of words that columns of text have."""
+    tokenizer = Vocabulary([PAD_WORD, UNK_WORD], unicode_form=config.unicode_form)
+    counts: Counter[str] = Counter()
+    for column in columns:
+        for words in tokenizer.tokenize(column):
+            counts.update(words)
     return build_vocabulary(counts.items(), config)
 
 

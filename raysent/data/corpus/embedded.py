@@ -189,14 +189,14 @@ def extract(libraries: Iterable[str]) -> Iterator[DocsDocument]:
         map_in_processes(_read_modules, groups, num_processes=num_processes)
     ) as later_groups:
         for module, texts in chain.from_iterable(chain(first, later_groups)):
-            new_paragraphs = (
-                sentences
-                for text, paragraphs_of_text in texts
-                if is_new(text)
-                for paragraph, sentences in paragraphs_of_text
-                if is_new(paragraph)
-            )
-            sentences = list(chain.from_iterable(new_paragraphs))
+            sentences: list[str] = []
+            for text, paragraphs in texts:
+                # A text that was read before has no paragraph that was not.
+                if not is_new(text):
+                    continue
+                for paragraph, paragraph_sentences in paragraphs:
+                    if is_new(paragraph):
+                        sentences += paragraph_sentences
             if sentences:
                 yield DocsDocument(module.library, module.name, sentences)
 
