@@ -34,7 +34,7 @@ from torch import Tensor
 from raysent.evaluation.probes.results import Probe
 
 # The fraction of the training rows that stops a fit without validation rows.
-VALIDATION_FRACTION = 0.05
+_VALIDATION_FRACTION = 0.05
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Recipe:
 
     Attributes:
         num_folds: Folds of the cross-validation around it.
-        optimizer: A name in `OPTIMIZERS`, with torch's default learning rate.
+        optimizer: `adam` or `rmsprop`, with torch's default learning rate.
         batch_size: Rows of a step; the last batch of an epoch may be smaller.
         tenacity: Number of rounds without a better validation accuracy, over the whole fit, that do not stop it.
         epoch_size: Epochs of a round.
@@ -84,7 +84,7 @@ class Rows:
         """Return rows in a random order: the first twentieth stops the fit, and the others train."""
         order = np.random.RandomState(seed)
         shuffled = rows[order.permutation(len(rows))]
-        num_validation = max(1, int(VALIDATION_FRACTION * len(rows)))
+        num_validation = max(1, int(_VALIDATION_FRACTION * len(rows)))
         return cls(shuffled[num_validation:], shuffled[:num_validation], order)
 
 
@@ -108,10 +108,10 @@ class Fit:
 
     def margins(self, features: Tensor, rows: np.ndarray, *, batch_size: int) -> Tensor:
         """Return X W + b of rows, float32 [rows, classes], in batches as a lone fit computes them."""
-        parts = torch.split(torch.from_numpy(rows), batch_size)
-        return torch.cat(
-            [torch.addmm(self.intercepts, features[part], self.weights.t()) for part in parts]
-        )
+        margins = []
+        for batch in torch.split(torch.from_numpy(rows), batch_size):
+            margins.append(torch.addmm(self.intercepts, features[batch], self.weights.t()))
+        return torch.cat(margins)
 
     def probe(self) -> Probe:
         """Return the classifier; its strength is the inverse of its penalty."""
@@ -157,39 +157,40 @@ class _Group:
     """Fits on the same rows; one flat array holds the weights of all, then the intercepts of all."""
 
     def __init__(self, data: _Data, rows: Rows, fits: Sequence[Fit], recipe: Recipe) -> None:
-        self._data, self._rows, self._recipe = data, rows, recipe
+        self._data = data
+        self._rows = rows
+        self._recipe = recipe
         self._inputs = torch.empty(recipe.batch_size, data.features.shape[1])
+        # Every fit begins with the same values.
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(recipe.seed)
             layer = torch.nn.Linear(data.features.shape[1], data.is_class.shape[1])
-        weights, intercepts = layer.weight.detach(), layer.bias.detach()
-        count = len(fits)
-        self._allocate(
-            fits, torch.cat([weights.repeat(count, 1, 1).flatten(), intercepts.repeat(count)])
-        )
-        self._optimizer = OPTIMIZERS[recipe.optimizer](self._values)
+        weights = layer.weight.detach().repeat(len(fits), 1, 1)
+        intercepts = layer.bias.detach().repeat(len(fits))
+        self._allocate(fits, torch.cat([weights.flatten(), intercepts]))
+        self._optimizer = _OPTIMIZERS[recipe.optimizer](self._values)
 
     def _allocate(self, fits: Sequence[Fit], values: Tensor) -> None:
         """Take fits and their flat values: weights [fits, classes, dim], then intercepts [fits, classes]."""
-        self._fits, self._values, self._gradients = list(fits), values, torch.empty_like(values)
+        self._fits = list(fits)
+        self._values = values
+        self._gradients = torch.empty_like(values)
         self._weights, self._intercepts = self._views(values)
         self._weight_gradients, self._intercept_gradients = self._views(self._gradients)
         self._penalties = torch.empty_like(values)
-        for view in self._views(self._penalties):
-            view.copy_(
-                torch.tensor([fit.penalty for fit in fits])
-                .view(-1, *[1] * (view.ndim - 1))
-                .expand_as(view)
-            )
+        of_fits = torch.tensor([fit.penalty for fit in fits])
+        weight_penalties, intercept_penalties = self._views(self._penalties)
+        weight_penalties.copy_(of_fits[:, None, None].expand_as(weight_penalties))
+        intercept_penalties.copy_(of_fits[:, None].expand_as(intercept_penalties))
 
     def _views(self, flat: Tensor) -> tuple[Tensor, Tensor]:
         """Return the parts of a flat array for the weights [fits, classes, dim] and intercepts [fits, classes]."""
-        count, (classes, dim) = (
-            len(self._fits),
-            (self._data.is_class.shape[1], self._data.features.shape[1]),
-        )
-        size = count * classes * dim
-        return flat[:size].view(count, classes, dim), flat[size:].view(count, classes)
+        num_fits = len(self._fits)
+        num_classes = self._data.is_class.shape[1]
+        dim = self._data.features.shape[1]
+        size = num_fits * num_classes * dim
+        weights = flat[:size].view(num_fits, num_classes, dim)
+        return weights, flat[size:].view(num_fits, num_classes)
 
     def run(self) -> None:
         """Train rounds until every fit has stopped."""
@@ -217,11 +218,11 @@ class _Group:
     def _margins(self, inputs: Tensor) -> Tensor:
         """Return X W + b of inputs [batch, dim], [fits, batch, classes]."""
         if self._is_exact(inputs):
-            return margins_side_by_side(self._weights, self._intercepts, inputs)
-        pairs = zip(self._intercepts, self._weights, strict=True)
-        return torch.stack(
-            [torch.addmm(intercepts, inputs, weights.t()) for intercepts, weights in pairs]
-        )
+            return _margins_side_by_side(self._weights, self._intercepts, inputs)
+        margins = []
+        for weights, intercepts in zip(self._weights, self._intercepts, strict=True):
+            margins.append(torch.addmm(intercepts, inputs, weights.t()))
+        return torch.stack(margins)
 
     def _differentiate(self, inputs: Tensor, targets: Tensor) -> None:
         """Write the gradients of the mean cross-entropy; targets [batch, classes] are minus 1 / batch, or 0."""
@@ -232,7 +233,7 @@ class _Group:
         for residual, gradient in zip(residuals, self._intercept_gradients, strict=True):
             torch.sum(residual, 0, out=gradient)
         if self._is_exact(inputs):
-            weight_gradients_side_by_side(residuals, inputs, out=self._weight_gradients)
+            _weight_gradients_side_by_side(residuals, inputs, out=self._weight_gradients)
             return
         for residual, gradient in zip(residuals, self._weight_gradients, strict=True):
             torch.mm(residual.t(), inputs, out=gradient)
@@ -242,42 +243,43 @@ class _Group:
         return is_exact_side_by_side(tuple(self._weights.shape), len(inputs), precision)
 
     def _validate(self) -> list[int]:
-        """Score every fit on the validation rows, keep better values, and return the places of fits that continue."""
+        """Score every fit on the validation rows, keep better values, and return the indices of fits that continue."""
+        validation = torch.from_numpy(self._rows.validation)
+        num_correct = torch.zeros(len(self._fits), dtype=torch.int64)
+        for batch in torch.split(validation, self._recipe.batch_size):
+            predicted = self._margins(self._read(batch)).argmax(2)
+            num_correct += (predicted == self._data.labels[batch]).sum(1)
         continuing = []
-        total = torch.zeros(len(self._fits), dtype=torch.int64)
-        for batch in torch.split(torch.from_numpy(self._rows.validation), self._recipe.batch_size):
-            total += (self._margins(self._read(batch)).argmax(2) == self._data.labels[batch]).sum(1)
-        for place, (fit, num_correct) in enumerate(zip(self._fits, total.tolist(), strict=True)):
-            accuracy = num_correct / len(self._rows.validation)
+        for index, fit in enumerate(self._fits):
+            accuracy = int(num_correct[index]) / len(validation)
             if accuracy > fit.validation:
                 fit.validation = accuracy
-                fit.weights, fit.intercepts = (
-                    self._weights[place].clone(),
-                    self._intercepts[place].clone(),
-                )
+                fit.weights = self._weights[index].clone()
+                fit.intercepts = self._intercepts[index].clone()
             else:
                 fit.num_failures += 1
             if fit.num_failures <= self._recipe.tenacity:
-                continuing.append(place)
+                continuing.append(index)
         return continuing
 
-    def _keep(self, places: list[int]) -> None:
-        if len(places) == len(self._fits):
+    def _keep(self, continuing: list[int]) -> None:
+        """Go on with some of the fits alone, given by their indices."""
+        if len(continuing) == len(self._fits):
             return
-        kept = torch.cat(
-            [view[places].flatten() for view in self._views(torch.arange(len(self._values)))]
-        )
-        self._allocate([self._fits[place] for place in places], self._values[kept])
-        self._optimizer.keep(self._values, kept)
+        # The same parts of an array of its own indices say where the values of these fits are.
+        views = self._views(torch.arange(len(self._values)))
+        positions = torch.cat([view[continuing].flatten() for view in views])
+        self._allocate([self._fits[index] for index in continuing], self._values[positions])
+        self._optimizer.keep(self._values, positions)
 
 
-def margins_side_by_side(weights: Tensor, intercepts: Tensor, inputs: Tensor) -> Tensor:
+def _margins_side_by_side(weights: Tensor, intercepts: Tensor, inputs: Tensor) -> Tensor:
     """Return X W + b of inputs [batch, dim] for weights [fits, classes, dim], [fits, batch, classes]."""
     product = torch.addmm(intercepts.view(-1, 1), weights.flatten(0, 1), inputs.t())
     return product.view(*intercepts.shape, -1).transpose(1, 2).contiguous()
 
 
-def weight_gradients_side_by_side(residuals: Tensor, inputs: Tensor, *, out: Tensor) -> None:
+def _weight_gradients_side_by_side(residuals: Tensor, inputs: Tensor, *, out: Tensor) -> None:
     """Write R^T X of residuals [fits, batch, classes] to `out` [fits, classes, dim]."""
     torch.mm(residuals.transpose(1, 2).flatten(0, 1), inputs, out=out.flatten(0, 1))
 
@@ -293,21 +295,21 @@ def is_exact_side_by_side(shape: tuple[int, int, int], batch_size: int, precisio
     """
     del precision
     generator = torch.Generator().manual_seed(0)
-    weights, inputs = (
-        torch.randn(shape, generator=generator),
-        torch.randn(batch_size, shape[2], generator=generator),
-    )
-    intercepts = torch.randn(shape[:2], generator=generator)
-    residuals = torch.randn(shape[0], batch_size, shape[1], generator=generator)
-    margins = torch.stack(
-        [torch.addmm(b, inputs, w.t()) for b, w in zip(intercepts, weights, strict=True)]
-    )
-    gradients = torch.stack([torch.mm(residual.t(), inputs) for residual in residuals])
-    found = torch.empty_like(gradients)
-    weight_gradients_side_by_side(residuals, inputs, out=found)
-    return torch.equal(margins, margins_side_by_side(weights, intercepts, inputs)) and torch.equal(
-        gradients, found
-    )
+    num_fits, num_classes, dim = shape
+    weights = torch.randn(shape, generator=generator)
+    inputs = torch.randn(batch_size, dim, generator=generator)
+    intercepts = torch.randn(num_fits, num_classes, generator=generator)
+    residuals = torch.randn(num_fits, batch_size, num_classes, generator=generator)
+    lone_margins = []
+    lone_gradients = []
+    for fit in range(num_fits):
+        lone_margins.append(torch.addmm(intercepts[fit], inputs, weights[fit].t()))
+        lone_gradients.append(torch.mm(residuals[fit].t(), inputs))
+    margins = _margins_side_by_side(weights, intercepts, inputs)
+    gradients = torch.empty_like(weights)
+    _weight_gradients_side_by_side(residuals, inputs, out=gradients)
+    are_margins_equal = torch.equal(torch.stack(lone_margins), margins)
+    return are_margins_equal and torch.equal(torch.stack(lone_gradients), gradients)
 
 
 class Adam:
@@ -319,7 +321,8 @@ class Adam:
     def __init__(self, values: Tensor) -> None:
         """Take the values [values] to update."""
         self._values = values
-        self._mean, self._square = torch.zeros_like(values), torch.zeros_like(values)
+        self._mean = torch.zeros_like(values)
+        self._square = torch.zeros_like(values)
         self._scratch = torch.empty_like(values)
         self._num_steps = 0
 
@@ -332,10 +335,12 @@ class Adam:
         root.div_(math.sqrt(1 - 0.999**self._num_steps)).add_(1e-8)
         self._values.addcdiv_(self._mean, root, value=-(1e-3 / (1 - 0.9**self._num_steps)))
 
-    def keep(self, values: Tensor, kept: Tensor) -> None:
-        """Continue with some of the values, copied to `values`."""
-        self._values, self._scratch = values, torch.empty_like(values)
-        self._mean, self._square = self._mean[kept], self._square[kept]
+    def keep(self, values: Tensor, positions: Tensor) -> None:
+        """Continue with the values at some positions, int64 [kept values], copied to `values`."""
+        self._values = values
+        self._scratch = torch.empty_like(values)
+        self._mean = self._mean[positions]
+        self._square = self._square[positions]
 
 
 class RMSprop:
@@ -344,7 +349,8 @@ class RMSprop:
     def __init__(self, values: Tensor) -> None:
         """Take the values [values] to update."""
         self._values = values
-        self._square, self._scratch = torch.zeros_like(values), torch.empty_like(values)
+        self._square = torch.zeros_like(values)
+        self._scratch = torch.empty_like(values)
 
     def step(self, gradient: Tensor) -> None:
         """Update the values by one step against their gradient [values]."""
@@ -352,10 +358,11 @@ class RMSprop:
         root = torch.sqrt(self._square, out=self._scratch).add_(1e-8)
         self._values.addcdiv_(gradient, root, value=-1e-2)
 
-    def keep(self, values: Tensor, kept: Tensor) -> None:
-        """Continue with some of the values, copied to `values`."""
-        self._values, self._scratch = values, torch.empty_like(values)
-        self._square = self._square[kept]
+    def keep(self, values: Tensor, positions: Tensor) -> None:
+        """Continue with the values at some positions, int64 [kept values], copied to `values`."""
+        self._values = values
+        self._scratch = torch.empty_like(values)
+        self._square = self._square[positions]
 
 
-OPTIMIZERS: dict[str, Callable[[Tensor], Adam | RMSprop]] = {"adam": Adam, "rmsprop": RMSprop}
+_OPTIMIZERS: dict[str, Callable[[Tensor], Adam | RMSprop]] = {"adam": Adam, "rmsprop": RMSprop}

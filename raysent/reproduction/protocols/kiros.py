@@ -53,11 +53,11 @@ SEED = 1234
 EPOCHS_PER_ROUND = 100
 STOP = Stop(tenacity=0, max_rounds=100)
 # Added to the counts of words before their log-ratios are taken.
-SMOOTHING = 1.0
+_SMOOTHING = 1.0
 
 Fold = tuple[np.ndarray, np.ndarray]
 # Log-probabilities [rows, classes] and labels [rows] -> the score, from 0 to 1.
-ScoreFunction = Callable[[np.ndarray, np.ndarray], float]
+_ScoreFunction = Callable[[np.ndarray, np.ndarray], float]
 
 
 @dataclass(frozen=True)
@@ -73,14 +73,21 @@ class Kiros:
     @property
     def summary(self) -> str:
         """What the configuration is."""
-        extra = ", with their additional features" if self.has_extra_features else ""
-        return f"The protocol of the Skip-Thoughts and Quick-Thoughts papers{extra}"
+        summary = "The protocol of the Skip-Thoughts and Quick-Thoughts papers"
+        if self.has_extra_features:
+            summary += ", with their additional features"
+        return summary
 
     def settings(self) -> dict[str, object]:
         """Return what scores depend on."""
+        version = 3
+        configuration = "default"
+        if self.has_extra_features:
+            version = 4
+            configuration = "features"
         return {
-            "version": 4 if self.has_extra_features else 3,
-            "configuration": "features" if self.has_extra_features else "default",
+            "version": version,
+            "configuration": configuration,
             "strengths": list(STRENGTHS),
             "num_folds": NUM_FOLDS,
             "seed": SEED,
@@ -90,7 +97,8 @@ class Kiros:
     def fit(self, features: np.ndarray, data: TaskData) -> ProbeResult:
         """Fit and score a task's probe; see `EvaluationProtocol`."""
         if data.is_scored:
-            with torch_threads(1):  # with more, small products are slower
+            # With more threads, small products are slower.
+            with torch_threads(1):
                 return _fit_scored_pairs(features, data)
         task = _Task(features, data, has_extra_features=self.has_extra_features)
         fits = {
@@ -123,12 +131,15 @@ class _Together:
         self, features: np.ndarray, data: TaskData, *, num_vector_dims: int, has_words: bool
     ) -> None:
         targets = class_targets(data.labels, num_classes=len(data.label_names))
-        trainable = (
-            np.arange(len(data.labels)) if data.split == "nested" or has_words else data.train
-        )
-        scaled = (
-            partial(NaiveBayes, data.sentences[0], data.labels) if has_words else ScaledFeatures
-        )
+        trainable = data.train
+        if data.split == "nested" or has_words:
+            trainable = np.arange(len(data.labels))
+        scaled: Callable[..., ScaledFeatures] = ScaledFeatures
+        self._masks_at_once = NUM_FOLDS**2
+        if has_words:
+            scaled = partial(NaiveBayes, data.sentences[0], data.labels)
+            # Weights of words are many: those of all folds at every C would not fit in memory.
+            self._masks_at_once = NUM_FOLDS
         first = Fits(
             features,
             targets[:, :1],
@@ -137,39 +148,37 @@ class _Together:
             has_free_intercept=False,
             scaled=scaled,
         )
-        # Weights of words are many: those of all folds at every C would not fit in memory.
-        self._masks_at_once = NUM_FOLDS if has_words else NUM_FOLDS**2
         # One against the rest: every class is a task of its own.
-        self._fits = [
-            first,
-            *(first.with_targets(targets[:, place, None]) for place in range(1, targets.shape[1])),
-        ]
-        self._num_rows, self._num_vector_dims = len(features), num_vector_dims
+        self._fits = [first]
+        for class_index in range(1, targets.shape[1]):
+            self._fits.append(first.with_targets(targets[:, class_index, None]))
+        self._num_rows = len(features)
+        self._num_vector_dims = num_vector_dims
 
     def path(self, trains: Sequence[np.ndarray]) -> list[np.ndarray]:
         """Return for each C the margins of all rows, float32 [rows, outputs, trains], fitted on each set of rows."""
-        found = []
+        parts = []
         for masks in torch.split(self._masks(trains), self._masks_at_once, dim=1):
             margins = torch.cat([fits.margins(fits.path(masks)) for fits in self._fits], dim=1)
-            found.append(margins.view(*margins.shape[:2], len(STRENGTHS), -1))
-        return list(torch.cat(found, dim=3).movedim(2, 0).numpy())
+            parts.append(margins.view(*margins.shape[:2], len(STRENGTHS), -1))
+        return list(torch.cat(parts, dim=3).movedim(2, 0).numpy())
 
     def fit(self, trains: Sequence[np.ndarray], strengths: Sequence[float]) -> list[_Classifier]:
         """Return the classifier of each set of rows at its C."""
-        masks, costs = self._masks(trains), torch.tensor(strengths)
-        solved = [fits.solve(masks, costs) for fits in self._fits]
-        pairs = list(zip(self._fits, solved, strict=True))
-        margins = torch.cat([fits.margins(one) for fits, one in pairs], dim=1).numpy()
-        found = []
-        for place, strength in enumerate(strengths):
-            probes = [fits.probe(one, place, strength) for fits, one in pairs]
+        masks = self._masks(trains)
+        costs = torch.tensor(strengths)
+        solved = [(fits, fits.solve(masks, costs)) for fits in self._fits]
+        margins = torch.cat([fits.margins(solution) for fits, solution in solved], dim=1).numpy()
+        classifiers = []
+        for problem, strength in enumerate(strengths):
+            probes = [fits.probe(solution, problem, strength) for fits, solution in solved]
             # For new sentences, of which only the vectors are known.
-            weights = np.concatenate(
-                [probe.weights[: self._num_vector_dims] for probe in probes], axis=1
-            )
+            vector_weights = [probe.weights[: self._num_vector_dims] for probe in probes]
+            weights = np.concatenate(vector_weights, axis=1)
             intercepts = np.concatenate([probe.intercepts for probe in probes])
-            found.append(_Classifier(margins[..., place], Probe(weights, intercepts, strength)))
-        return found
+            probe = Probe(weights, intercepts, strength)
+            classifiers.append(_Classifier(margins[..., problem], probe))
+        return classifiers
 
     @property
     def num_unfinished(self) -> int:
@@ -177,8 +186,8 @@ class _Together:
 
     def _masks(self, trains: Sequence[np.ndarray]) -> torch.Tensor:
         masks = torch.zeros(self._num_rows, len(trains), dtype=torch.bool)
-        for place, rows in enumerate(trains):
-            masks[torch.from_numpy(rows), place] = True
+        for problem, rows in enumerate(trains):
+            masks[torch.from_numpy(rows), problem] = True
         return masks
 
 
@@ -195,76 +204,77 @@ class _Task:
     """A task's rows, labels, and the fits on its features."""
 
     def __init__(self, features: np.ndarray, data: TaskData, *, has_extra_features: bool) -> None:
-        self.data, self.labels, num_dims = data, data.labels, features.shape[1]
+        self.data = data
+        self.labels = data.labels
         self.is_binary = len(data.label_names) == 2
+        num_vector_dims = features.shape[1]
         if has_extra_features and data.kind != "sentence":
             features = np.hstack([features, pair_features(*data.sentences)])
         has_words = has_extra_features and self.is_binary and data.kind == "sentence"
-        self.solver = _Together(features, data, num_vector_dims=num_dims, has_words=has_words)
+        self.solver = _Together(
+            features, data, num_vector_dims=num_vector_dims, has_words=has_words
+        )
 
-    def choose(self, sets: Sequence[Sequence[Fold]], score: ScoreFunction) -> list[_Choice]:
+    def choose(self, sets: Sequence[Sequence[Fold]], score: _ScoreFunction) -> list[_Choice]:
         """Return the choice of each set of folds."""
         by_strength = self.solver.path([train for folds in sets for train, _ in folds])
-        found, begin = [], 0
+        choices = []
+        first_problem = 0
         for folds in sets:
             candidates = []
             for strength, margins in zip(STRENGTHS, by_strength, strict=True):
-                held_out = [
-                    Probe.log_probabilities_of_margins(margins[out, :, begin + place])
-                    for place, (_, out) in enumerate(folds)
-                ]
-                scores = [
-                    score(one, self.labels[out])
-                    for one, (_, out) in zip(held_out, folds, strict=True)
-                ]
-                candidates.append(
-                    _Choice(strength, float(np.mean(scores)), np.concatenate(held_out))
-                )
-            found.append(
-                max(candidates, key=lambda one: one.mean)
-            )  # the first, the smallest C, in a tie
-            begin += len(folds)
-        return found
+                scores = []
+                predictions = []
+                for problem, (_, held_out) in enumerate(folds, start=first_problem):
+                    of_fold = margins[held_out, :, problem]
+                    predicted = Probe.log_probabilities_of_margins(of_fold)
+                    scores.append(score(predicted, self.labels[held_out]))
+                    predictions.append(predicted)
+                mean = float(np.mean(scores))
+                candidates.append(_Choice(strength, mean, np.concatenate(predictions)))
+            # The first, which has the smallest C, in a tie.
+            choices.append(max(candidates, key=lambda candidate: candidate.mean))
+            first_problem += len(folds)
+        return choices
 
 
 def _fit_nested(task: _Task) -> ProbeResult:
     rows = np.array(
         [row for row, sentence in enumerate(task.data.sentences[0]) if sentence.strip()]
     )
-    outer = _folds(_shuffled(rows))
-    inner = [_folds(train) for train, _ in outer]
-    choices = task.choose(inner, accuracy)
+    outer_folds = _folds(_shuffled(rows))
+    inner_folds = [_folds(train) for train, _ in outer_folds]
+    choices = task.choose(inner_folds, accuracy)
     strengths = [choice.strength for choice in choices]
-    *fitted, last = task.solver.fit(
-        [*(train for train, _ in outer), rows], [*strengths, float(np.median(strengths))]
-    )
-    results = []
-    for (_, test), folds, choice, classifier in zip(outer, inner, choices, fitted, strict=True):
-        validated = np.concatenate([out for _, out in folds])
+    # The probe for new sentences trains on all rows with the median of the choices.
+    trains = [*(train for train, _ in outer_folds), rows]
+    *fitted, last = task.solver.fit(trains, [*strengths, float(np.median(strengths))])
+    fold_results = []
+    test_scores = []
+    for (_, test), folds, choice, classifier in zip(
+        outer_folds, inner_folds, choices, fitted, strict=True
+    ):
+        validated = np.concatenate([held_out for _, held_out in folds])
         tested = Probe.log_probabilities_of_margins(classifier.margins[test])
-        results.append(
+        test_scores.append(accuracy(tested, task.labels[test]))
+        fold_results.append(
             FoldResult(validated, choice.log_probabilities, test, tested, choice.strength)
         )
-    tests = [accuracy(fold.test_log_probabilities, task.labels[fold.test_rows]) for fold in results]
-    validation = float(np.mean([choice.mean for choice in choices]))
     return ProbeResult(
-        100 * validation,
-        100 * float(np.mean(tests)),
-        tuple(results),
-        last.probe,
-        task.solver.num_unfinished,
+        validation=100 * float(np.mean([choice.mean for choice in choices])),
+        test=100 * float(np.mean(test_scores)),
+        folds=tuple(fold_results),
+        probe=last.probe,
+        num_unfinished=task.solver.num_unfinished,
     )
 
 
 def _fit_train_test(task: _Task) -> ProbeResult:
-    data, train = task.data, task.data.train
-    by_f1 = data.kind != "sentence" and task.is_binary
-    if by_f1:
-        folds = _folds(train, shuffle=True)
-    else:
-        train = _shuffled(train)
-        folds = _folds(train)
-    return _fit_chosen(task, folds, f1 if by_f1 else accuracy, train=train)
+    train = task.data.train
+    if task.data.kind != "sentence" and task.is_binary:
+        return _fit_chosen(task, _folds(train, shuffle=True), f1, train=train)
+    train = _shuffled(train)
+    return _fit_chosen(task, _folds(train), accuracy, train=train)
 
 
 def _fit_given_splits(task: _Task) -> ProbeResult:
@@ -273,18 +283,22 @@ def _fit_given_splits(task: _Task) -> ProbeResult:
 
 
 def _fit_chosen(
-    task: _Task, folds: Sequence[Fold], score: ScoreFunction, *, train: np.ndarray
+    task: _Task, folds: Sequence[Fold], score: _ScoreFunction, *, train: np.ndarray
 ) -> ProbeResult:
-    data = task.data
+    """Return the result of a fit on the rows that train, at the C that the folds choose."""
+    test = task.data.test
     (choice,) = task.choose([folds], score)
     (fitted,) = task.solver.fit([train], [choice.strength])
-    tested = Probe.log_probabilities_of_margins(fitted.margins[data.test])
-    validated = np.concatenate([out for _, out in folds])
-    result = FoldResult(validated, choice.log_probabilities, data.test, tested, choice.strength)
-    test = 100 * accuracy(tested, task.labels[data.test])
-    measures = class_measures(data, tested, data.test)
+    tested = Probe.log_probabilities_of_margins(fitted.margins[test])
+    validated = np.concatenate([held_out for _, held_out in folds])
+    fold = FoldResult(validated, choice.log_probabilities, test, tested, choice.strength)
     return ProbeResult(
-        100 * choice.mean, test, (result,), fitted.probe, task.solver.num_unfinished, measures
+        validation=100 * choice.mean,
+        test=100 * accuracy(tested, task.labels[test]),
+        folds=(fold,),
+        probe=fitted.probe,
+        num_unfinished=task.solver.num_unfinished,
+        measures=class_measures(task.data, tested, test),
     )
 
 
@@ -310,7 +324,9 @@ def _shuffled(rows: np.ndarray) -> np.ndarray:
 def _folds(rows: np.ndarray, *, shuffle: bool = False) -> list[Fold]:
     from sklearn.model_selection import KFold  # noqa: PLC0415 - as above
 
-    folds = KFold(NUM_FOLDS, shuffle=shuffle, random_state=SEED if shuffle else None)
+    folds = KFold(NUM_FOLDS)
+    if shuffle:
+        folds = KFold(NUM_FOLDS, shuffle=True, random_state=SEED)
     return [(rows[train], rows[held_out]) for train, held_out in folds.split(rows)]
 
 
@@ -321,23 +337,28 @@ def pair_features(first: Sequence[str], second: Sequence[str]) -> np.ndarray:
     other; the fraction of the first's words that the second has, and of the second's that the first has; and the mean
     of the two ratios of their lengths.
     """
-    return np.array(
-        [_features_of_pair(a.split(), b.split()) for a, b in zip(first, second, strict=True)],
-        dtype=np.float32,
-    )
+    features = []
+    for first_sentence, second_sentence in zip(first, second, strict=True):
+        features.append(_features_of_pair(first_sentence.split(), second_sentence.split()))
+    return np.array(features, dtype=np.float32)
 
 
 def _features_of_pair(first: list[str], second: list[str]) -> list[float]:
-    one, other = set(first), set(second)
-    numbers, others = ({word for word in words if is_number(word)} for words in (one, other))
-    num_shared = len(one & other)
-    ratio = (len(first) / len(second) + len(second) / len(first)) / 2 if first and second else 0.0
+    first_words = set(first)
+    second_words = set(second)
+    first_numbers = {word for word in first_words if is_number(word)}
+    second_numbers = {word for word in second_words if is_number(word)}
+    num_shared = len(first_words & second_words)
+    ratio = 0.0
+    if first and second:
+        ratio = (len(first) / len(second) + len(second) / len(first)) / 2
     return [
-        float(numbers == others),
-        float(numbers == others and bool(numbers)),
-        float(numbers <= others or others <= numbers),
-        num_shared / len(one) if one else 0.0,
-        num_shared / len(other) if other else 0.0,
+        float(first_numbers == second_numbers),
+        float(first_numbers == second_numbers and bool(first_numbers)),
+        float(first_numbers <= second_numbers or second_numbers <= first_numbers),
+        # Without words nothing is shared, and the fraction is 0.
+        num_shared / max(1, len(first_words)),
+        num_shared / max(1, len(second_words)),
         ratio,
     ]
 
@@ -367,13 +388,15 @@ class NaiveBayes(ScaledFeatures):
             ngram_range=(1, 2), tokenizer=str.split, token_pattern=None, lowercase=False
         )
         counts = counter.fit_transform(sentences).astype(np.float32)
-        self._labels, self._counts = labels[:, None], counts.T.tocsr()
+        self._labels = labels[:, None]
+        self._counts = counts.T.tocsr()
         present = (self._counts > 0).astype(np.float32)
+        # Words of the same sentences have the same sum of these random numbers, one a sentence.
         keys = present @ np.random.default_rng(SEED).random(len(sentences))
-        _, first, column = np.unique(keys, return_index=True, return_inverse=True)
-        self._groups = sparse.coo_array(
-            (np.ones(len(keys), np.float32), (column, np.arange(len(keys))))
-        ).tocsr()
+        _, first, columns = np.unique(keys, return_index=True, return_inverse=True)
+        words = np.arange(len(keys))
+        ones = np.ones(len(keys), np.float32)
+        self._groups = sparse.coo_array((ones, (columns, words))).tocsr()
         self._transposed = present[first]
         self._present = self._transposed.T.tocsr()
         self._share = torch.from_numpy(self._present.mean(axis=0).A1).float()[:, None, None]
@@ -391,19 +414,20 @@ class NaiveBayes(ScaledFeatures):
         in the training rows; a word that occurs in none of them gets 0. Its sign is that of a weight, and left out:
         float32 [columns, 1, problems].
         """
-        sums = [
-            self._counts @ (masks.numpy() & (self._labels == label)).astype(np.float32)
-            for label in (0, 1)
-        ]
-        known = (sums[0] + sums[1]) > 0
-        fractions = [
-            (total + SMOOTHING) / ((total + SMOOTHING) * known).sum(0, dtype=np.float64)
-            for total in sums
-        ]
-        squares = np.where(known, np.log(fractions[1] / fractions[0]) ** 2, 0.0).astype(np.float32)
-        other = copy(self)
-        other.ratios = torch.from_numpy(np.sqrt(self._groups @ squares))[:, None]
-        return other
+        sums = []
+        for label in (0, 1):
+            is_trained = masks.numpy() & (self._labels == label)
+            sums.append(self._counts @ is_trained.astype(np.float32))
+        occurs = (sums[0] + sums[1]) > 0
+        fractions = []
+        for of_class in sums:
+            smoothed = of_class + _SMOOTHING
+            fractions.append(smoothed / (smoothed * occurs).sum(0, dtype=np.float64))
+        log_ratios = np.log(fractions[1] / fractions[0])
+        squares = np.where(occurs, log_ratios**2, 0.0).astype(np.float32)
+        features = copy(self)
+        features.ratios = torch.from_numpy(np.sqrt(self._groups @ squares))[:, None]
+        return features
 
     def times(self, weights: Tensor, features: Tensor | None = None) -> Tensor:
         """Return the product with weights [dim, 1, problems] as [rows, 1, problems]."""

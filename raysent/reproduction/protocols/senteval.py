@@ -33,7 +33,7 @@ from raysent.evaluation.task import TaskData
 from raysent.kernels.devices import torch_threads
 from raysent.reproduction.protocols.early_stopping import Fit, Recipe, Rows, train_together
 
-PENALTIES = (1e-5, 1e-4, 1e-3, 1e-2)
+_PENALTIES = (1e-5, 1e-4, 1e-3, 1e-2)
 SEED = 1111
 DEFAULT = Recipe(num_folds=10, optimizer="adam", batch_size=64, tenacity=5, epoch_size=4)
 PROTOTYPING = Recipe(num_folds=5, optimizer="rmsprop", batch_size=128, tenacity=3, epoch_size=2)
@@ -62,11 +62,12 @@ class SentEval:
 
     def settings(self) -> dict[str, object]:
         """Return what scores depend on."""
-        return {"version": 1, "penalties": list(PENALTIES), **asdict(self.recipe)}
+        return {"version": 1, "penalties": list(_PENALTIES), **asdict(self.recipe)}
 
     def fit(self, features: np.ndarray, data: TaskData) -> ProbeResult:
         """Fit and score a task's probe; see `EvaluationProtocol`."""
-        with torch_threads(1):  # with more, small products are slower
+        # With more threads, small products are slower.
+        with torch_threads(1):
             if data.is_scored:
                 return _fit_scored_pairs(features, data)
             task = _Task(features, data, self.recipe)
@@ -84,10 +85,11 @@ PROTOCOLS = {"senteval": SentEval(DEFAULT), "senteval/prototyping": SentEval(PRO
 def sort_by_length(data: TaskData, rows: np.ndarray, values: np.ndarray) -> np.ndarray:
     """Return rows sorted by the number of words of each sentence, then by value [all rows], int64 [rows]."""
     lengths = [[len(sentence.split()) for sentence in column] for column in data.sentences]
-    return np.array(
-        sorted(rows, key=lambda row: (*(column[row] for column in lengths), values[row])),
-        dtype=np.int64,
-    )
+
+    def lengths_and_value(row: int) -> tuple[float, ...]:
+        return *(of_column[row] for of_column in lengths), values[row]
+
+    return np.array(sorted(rows, key=lengths_and_value), dtype=np.int64)
 
 
 class _Task:
@@ -95,7 +97,8 @@ class _Task:
 
     def __init__(self, features: np.ndarray, data: TaskData, recipe: Recipe) -> None:
         self.features = torch.from_numpy(np.ascontiguousarray(features, dtype=np.float32))
-        self.data, self.recipe = data, recipe
+        self.data = data
+        self.recipe = recipe
         self.labels = torch.from_numpy(data.labels)
 
     def sorted(self, rows: np.ndarray) -> np.ndarray:
@@ -108,37 +111,30 @@ class _Task:
 
         folds = StratifiedKFold(self.recipe.num_folds, shuffle=True, random_state=seed)
         labels = self.data.labels[rows]
-        with warnings.catch_warnings(
-            action="ignore"
-        ):  # of rare classes, which raysent names with the task's file
-            return [
-                (rows[train], rows[held_out])
-                for train, held_out in folds.split(np.zeros(len(rows)), labels)
-            ]
+        # scikit-learn warns of rare classes, which raysent names with the task's file.
+        with warnings.catch_warnings(action="ignore"):
+            splits = list(folds.split(np.zeros(len(rows)), labels))
+        return [(rows[train], rows[held_out]) for train, held_out in splits]
 
     def choose(self, folds: Sequence[Fold]) -> tuple[int, float, list[Fit]]:
         """Return the index of the best penalty over folds, its mean accuracy in percent, and its fit on every fold."""
         groups = [Rows.given(train, held_out, seed=self.recipe.seed) for train, held_out in folds]
-        fits = train_together(
-            self.features, self.labels, groups, [PENALTIES] * len(folds), recipe=self.recipe
-        )
-        means = [
-            round(100 * float(np.mean([of_fold[place].validation for of_fold in fits])), 2)
-            for place in range(len(PENALTIES))
-        ]
+        penalties = [_PENALTIES] * len(folds)
+        fits = train_together(self.features, self.labels, groups, penalties, recipe=self.recipe)
+        means = []
+        for index in range(len(_PENALTIES)):
+            mean = float(np.mean([of_fold[index].validation for of_fold in fits]))
+            # Rounded before the best is chosen, as SentEval does.
+            means.append(round(100 * mean, 2))
         best = int(np.argmax(means))
         return best, means[best], [of_fold[best] for of_fold in fits]
 
     def refit(self, choices: Sequence[tuple[np.ndarray, int]]) -> list[Fit]:
         """Return a fit for each choice of training rows and penalty, stopped by a twentieth of the rows."""
         groups = [Rows.split(rows, seed=self.recipe.seed) for rows, _ in choices]
-        penalties = [[PENALTIES[best]] for _, best in choices]
-        return [
-            fit
-            for (fit,) in train_together(
-                self.features, self.labels, groups, penalties, recipe=self.recipe
-            )
-        ]
+        penalties = [[_PENALTIES[best]] for _, best in choices]
+        fits = train_together(self.features, self.labels, groups, penalties, recipe=self.recipe)
+        return [fit for (fit,) in fits]
 
     def log_probabilities(self, fit: Fit, rows: np.ndarray) -> np.ndarray:
         """Return a fit's log-probabilities of rows, float32 [rows, classes]."""
@@ -147,12 +143,10 @@ class _Task:
 
     def cross_validated(self, folds: Sequence[Fold], fits: Sequence[Fit]) -> np.ndarray:
         """Return the log-probabilities of each fold's held-out rows from the fit on that fold, concatenated."""
-        return np.concatenate(
-            [
-                self.log_probabilities(fit, held_out)
-                for fit, (_, held_out) in zip(fits, folds, strict=True)
-            ]
-        )
+        parts = []
+        for fit, (_, held_out) in zip(fits, folds, strict=True):
+            parts.append(self.log_probabilities(fit, held_out))
+        return np.concatenate(parts)
 
     def percent(self, log_probabilities: np.ndarray, rows: np.ndarray) -> float:
         """Return the accuracy in percent as SentEval prints it."""
@@ -161,62 +155,61 @@ class _Task:
 
 def _fit_nested(task: _Task) -> ProbeResult:
     rows = task.sorted(np.arange(len(task.data.labels)))
-    outer = task.folds(rows, seed=SEED)
-    chosen, means, validated = [], [], []
-    for train, _ in outer:
-        inner = task.folds(train, seed=SEED)
-        best, mean, fits = task.choose(inner)
-        chosen.append(best)
+    outer_folds = task.folds(rows, seed=SEED)
+    best_indices = []
+    means = []
+    validated = []
+    for train, _ in outer_folds:
+        inner_folds = task.folds(train, seed=SEED)
+        best, mean, fits = task.choose(inner_folds)
+        best_indices.append(best)
         means.append(mean)
-        validated.append(
-            (np.concatenate([held_out for _, held_out in inner]), task.cross_validated(inner, fits))
-        )
+        validation = np.concatenate([held_out for _, held_out in inner_folds])
+        validated.append((validation, task.cross_validated(inner_folds, fits)))
     # The probe for new sentences, which SentEval does not have, trains on all rows with the most frequent choice.
-    most_frequent = int(np.bincount(chosen).argmax())
-    choices = [(train, best) for (train, _), best in zip(outer, chosen, strict=True)]
+    most_frequent = int(np.bincount(best_indices).argmax())
+    choices = [(train, best) for (train, _), best in zip(outer_folds, best_indices, strict=True)]
     *refits, last = task.refit([*choices, (rows, most_frequent)])
-    results, tests = [], []
-    for (_, test), fit, (validation, validated_by_best) in zip(
-        outer, refits, validated, strict=True
-    ):
+    fold_results = []
+    test_scores = []
+    for (_, test), fit, (validation, predicted) in zip(outer_folds, refits, validated, strict=True):
         tested = task.log_probabilities(fit, test)
-        tests.append(task.percent(tested, test))
-        results.append(FoldResult(validation, validated_by_best, test, tested, 1 / fit.penalty))
+        test_scores.append(task.percent(tested, test))
+        fold_results.append(FoldResult(validation, predicted, test, tested, 1 / fit.penalty))
     return ProbeResult(
-        round(float(np.mean(means)), 2),
-        round(float(np.mean(tests)), 2),
-        tuple(results),
-        last.probe(),
+        validation=round(float(np.mean(means)), 2),
+        test=round(float(np.mean(test_scores)), 2),
+        folds=tuple(fold_results),
+        probe=last.probe(),
     )
 
 
 def _fit_train_test(task: _Task) -> ProbeResult:
-    train, test = task.sorted(task.data.train), task.sorted(task.data.test)
+    train = task.sorted(task.data.train)
+    test = task.sorted(task.data.test)
     folds = task.folds(train, seed=task.recipe.seed)
     best, mean, fits = task.choose(folds)
     (fit,) = task.refit([(train, best)])
     tested = task.log_probabilities(fit, test)
     validation = np.concatenate([held_out for _, held_out in folds])
-    result = FoldResult(
-        validation, task.cross_validated(folds, fits), test, tested, 1 / fit.penalty
-    )
-    measures = {
-        name: round(value, 2) for name, value in class_measures(task.data, tested, test).items()
-    }
-    return ProbeResult(mean, task.percent(tested, test), (result,), fit.probe(), measures=measures)
+    predicted = task.cross_validated(folds, fits)
+    fold = FoldResult(validation, predicted, test, tested, 1 / fit.penalty)
+    measures = {}
+    for name, measured in class_measures(task.data, tested, test).items():
+        measures[name] = round(measured, 2)
+    return ProbeResult(mean, task.percent(tested, test), (fold,), fit.probe(), measures=measures)
 
 
 def _fit_given_splits(task: _Task) -> ProbeResult:
-    train, validation, test = (
-        task.sorted(rows) for rows in (task.data.train, task.data.validation, task.data.test)
-    )
+    train = task.sorted(task.data.train)
+    validation = task.sorted(task.data.validation)
+    test = task.sorted(task.data.test)
     # SentEval fits once more with the chosen penalty; same seed and rows, so the result is the fit that was chosen.
     _, mean, (fit,) = task.choose([(train, validation)])
+    predicted = task.log_probabilities(fit, validation)
     tested = task.log_probabilities(fit, test)
-    result = FoldResult(
-        validation, task.log_probabilities(fit, validation), test, tested, 1 / fit.penalty
-    )
-    return ProbeResult(mean, task.percent(tested, test), (result,), fit.probe())
+    fold = FoldResult(validation, predicted, test, tested, 1 / fit.penalty)
+    return ProbeResult(mean, task.percent(tested, test), (fold,), fit.probe())
 
 
 def _fit_scored_pairs(features: np.ndarray, data: TaskData) -> ProbeResult:
