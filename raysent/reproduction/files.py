@@ -68,11 +68,13 @@ class Dataset(StrictModel):
 
     def derived(self, name: str, data: Path) -> str:
         """Return the name of the derived file: another one of another file, or where what is left out differs."""
-        tasks = {
-            one: find_task(one, scorings={"similarity"}, option="without ") for one in self.without
-        }
-        held = [one for one, task in tasks.items() if task.is_present(data / "senteval")]
-        return f"{name}-{content_key(self.derive, held, str(data / self.path))[:8]}.tsv"
+        present = []
+        for task in self.without:
+            if find_task(task, scorings={"similarity"}, option="without ").is_present(
+                data / "senteval"
+            ):
+                present.append(task)
+        return f"{name}-{content_key(self.derive, present, str(data / self.path))[:8]}.tsv"
 
 
 class Machine(StrictModel):
@@ -159,10 +161,10 @@ class ModelEntry(StrictModel):
 
     @pydantic.model_validator(mode="after")
     def _has_one_kind(self) -> Self:
-        given = [kind for kind in KINDS if getattr(self, kind) is not None]
-        if len(given) != 1:
+        kinds = [kind for kind in KINDS if getattr(self, kind) is not None]
+        if len(kinds) != 1:
             raise ValueError(
-                f"must have exactly one of {', '.join(KINDS)}; given {', '.join(given) or 'none'}"
+                f"must have exactly one of {', '.join(KINDS)}; given {', '.join(kinds) or 'none'}"
             )
         if self.expand is not None and self.vectors is None:
             raise ValueError("vectors must name a dataset of word vectors")
@@ -239,9 +241,13 @@ class TableEntry(StrictModel):
 
     def models(self) -> dict[str, Row]:
         """Return the rows by name."""
-        return {
-            name: row if isinstance(row, Row) else Row(model=row) for name, row in self.rows.items()
-        }
+        rows = {}
+        for name, row in self.rows.items():
+            if isinstance(row, Row):
+                rows[name] = row
+            else:
+                rows[name] = Row(model=row)
+        return rows
 
 
 class ClaimEntry(StrictModel):
@@ -289,11 +295,9 @@ class ClaimEntry(StrictModel):
         """What decides: the names of tasks, a metric, or the speed of a search."""
         if self.searched is not None:
             return f"queries in a millisecond, of {self.searched:,} rows"
-        return (
-            "recalls of images and captions"
-            if self.images
-            else self.metric or ", ".join(self.tasks)
-        )
+        if self.images:
+            return "recalls of images and captions"
+        return self.metric or ", ".join(self.tasks)
 
 
 class PaperFile(StrictModel):
@@ -331,14 +335,11 @@ class PaperFile(StrictModel):
                 for dataset in entry.datasets:
                     if dataset not in setting.data:
                         raise ValueError(f"models.{name}: scale {scale} has no dataset '{dataset}'")
-        named = [
-            *(one.protocol for one in self.scales.values()),
-            *(one.protocol for one in self.tables.values()),
-        ]
-        for protocol in (
-            *named,
-            *(one for claim in self.claims.values() for one in claim.protocols or ()),
-        ):
+        protocols = [setting.protocol for setting in self.scales.values()]
+        protocols += [table.protocol for table in self.tables.values()]
+        for claim in self.claims.values():
+            protocols += claim.protocols or []
+        for protocol in protocols:
             if protocol is not None and protocol not in PROTOCOLS:
                 raise ValueError(
                     f"protocol '{protocol}' is unknown{did_you_mean(protocol, PROTOCOLS)}"
@@ -370,29 +371,30 @@ class PaperFile(StrictModel):
                 graph[name] = self.models[name].parts
                 todo.extend(graph[name])
         try:
-            found = list(TopologicalSorter(graph).static_order())
+            return list(TopologicalSorter(graph).static_order())
         except CycleError as error:
             raise ValueError(f"models: {' -> '.join(error.args[1])} is made of itself") from None
-        return found
 
     def values(self, name: str, *, scale: Scale, data: Path) -> dict[str, Any]:
         """Return the values of a model's run at a scale, with the paths of its datasets; without `initial`.
 
         `DERIVED` stands for the folder of derived files.
         """
-        places = {
-            f"{{{key}}}": str(data / dataset.path)
-            if dataset.derive is None
-            else f"{DERIVED}/{dataset.derived(key, data)}"
-            for key, dataset in self.scales[scale].data.items()
-        }
-        return dict(filled(self._unfilled(name, scale), places))
+        paths = {}
+        for key, dataset in self.scales[scale].data.items():
+            if dataset.derive is None:
+                paths[f"{{{key}}}"] = str(data / dataset.path)
+            else:
+                paths[f"{{{key}}}"] = f"{DERIVED}/{dataset.derived(key, data)}"
+        return dict(filled(self._unfilled(name, scale), paths))
 
     def _unfilled(self, name: str, scale: Scale) -> Any:
         """Return the values of a model's run at a scale, in which `{name}` stands for the path of a dataset."""
-        entry, setting = self.models[name], self.scales[scale]
-        base = setting.bases[entry.train] if entry.train is not None else {}
-        return merged(merged(base, entry.run), getattr(entry, scale))
+        model = self.models[name]
+        base: dict[str, Any] = {}
+        if model.train is not None:
+            base = self.scales[scale].bases[model.train]
+        return merged(merged(base, model.run), getattr(model, scale))
 
     def datasets_of(self, name: str, *, scale: Scale) -> list[str]:
         """Return the names of the datasets whose paths are among the values of a model's run."""
@@ -403,12 +405,11 @@ class PaperFile(StrictModel):
 
     def missing(self, name: str, *, scale: Scale, data: Path) -> list[str]:
         """Return what a model and its parts need and the folder does not have, as text."""
-        setting, absent = self.scales[scale], {}
+        absent = {}
         for part in self.order([name]):
-            entry = self.models[part]
-            read = self.datasets_of(part, scale=scale)
-            for key, dataset in setting.data.items():
-                if (key in entry.datasets or key in read) and not (data / dataset.path).exists():
+            needed = {*self.models[part].datasets, *self.datasets_of(part, scale=scale)}
+            for key, dataset in self.scales[scale].data.items():
+                if key in needed and not (data / dataset.path).exists():
                     absent[key] = f"{dataset.about or key} ({data / dataset.path})"
         return list(absent.values())
 
@@ -424,12 +425,13 @@ def read_paper(name: str) -> PaperFile:
     Raises:
         ConfigError: If it is unknown, or the file is wrong, with the line.
     """
-    path = Path(name) if name.endswith((".yaml", ".yml")) else shipped_path(FOLDER) / f"{name}.yaml"
+    path = shipped_path(FOLDER) / f"{name}.yaml"
+    if name.endswith((".yaml", ".yml")):
+        path = Path(name)
     if not path.is_file():
-        known = known_papers()
-        raise ConfigError(
-            f"PAPER: no paper '{name}'{did_you_mean(name, known) or '; known: ' + ', '.join(known)}"
-        )
+        papers = known_papers()
+        hint = did_you_mean(name, papers) or f"; known: {', '.join(papers)}"
+        raise ConfigError(f"PAPER: no paper '{name}'{hint}")
     return validate(PaperFile, read_yaml(path))
 
 
@@ -439,16 +441,17 @@ def merged(base: Any, changes: Any) -> Any:
         return changes
     if "type" in changes and changes["type"] != base.get("type"):
         return dict(changes)
-    both = {key: merged(base[key], changes[key]) for key in base.keys() & changes.keys()}
-    return {**base, **changes, **both}
+    nested = {key: merged(base[key], changes[key]) for key in base.keys() & changes.keys()}
+    return {**base, **changes, **nested}
 
 
-def filled(value: Any, places: Mapping[str, str]) -> Any:
+def filled(value: Any, paths: Mapping[str, str]) -> Any:
     """Return the value with paths in place of the names of datasets."""
 
     def fill(text: Any) -> Any:
-        for name, path in places.items() if isinstance(text, str) else ():
-            text = text.replace(name, path)
+        if isinstance(text, str):
+            for name, path in paths.items():
+                text = text.replace(name, path)
         return text
 
     return map_leaves(value, fill)

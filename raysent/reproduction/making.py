@@ -56,10 +56,9 @@ class Blocks(SentenceEncoder):
     def __init__(self, model: SentenceModel, blocks: list[int]) -> None:
         """Choose the blocks by number."""
         ends = np.cumsum([0, *model.config.encoded_dims])
+        ranges = [np.arange(ends[block], ends[block + 1]) for block in blocks]
         self._model = model
-        self._columns = np.concatenate(
-            [np.arange(ends[block], ends[block + 1]) for block in blocks]
-        )
+        self._columns = np.concatenate(ranges)
 
     @property
     def model(self) -> SentenceModel:
@@ -117,7 +116,9 @@ class OfTested(SentenceEncoder):
     def __init__(self, encoder: SentenceEncoder) -> None:
         """Take a model, or blocks of one, which are changed at each call."""
         self._encoder = encoder
-        self._model = encoder.model if isinstance(encoder, Blocks) else encoder
+        self._model = encoder
+        if isinstance(encoder, Blocks):
+            self._model = encoder.model
 
     @property
     def similarity_measure(self) -> str:
@@ -169,19 +170,16 @@ class Graph:
             DataError: If a dataset cannot be read.
         """
         for key, dataset in self.paper.scales[self.scale].data.items():
-            path, source = (
-                self.output / "derived" / dataset.derived(key, self.data),
-                self.data / dataset.path,
-            )
-            if dataset.derive is not None and source.is_file() and not path.is_file():
-                held = task_sentences(dataset.without, self.data / "senteval")
-                lines = _LINES[dataset.derive](source)
-                write_text(
-                    path,
-                    "".join(
-                        line for line in lines if held.isdisjoint(map(letters, line.split("\t")))
-                    ),
-                )
+            path = self.output / "derived" / dataset.derived(key, self.data)
+            source = self.data / dataset.path
+            if dataset.derive is None or not source.is_file() or path.is_file():
+                continue
+            held_out = _task_sentences(dataset.without, self.data / "senteval")
+            lines = []
+            for line in _LINES[dataset.derive](source):
+                if held_out.isdisjoint(map(letters, line.split("\t"))):
+                    lines.append(line)
+            write_text(path, "".join(lines))
 
     def config(self, name: str, seed: int) -> RunConfig:
         """Return the run of a trained model.
@@ -189,23 +187,24 @@ class Graph:
         Raises:
             ConfigError: If the values are wrong, or the model that it starts with is not made yet.
         """
-        values = {**self.values(name), "seed": seed}
+        settings = {**self.values(name), "seed": seed}
         initial = self.paper.models[name].initial
         if initial is not None:
-            values["initial"] = str(self.folder(initial, seed))
-        return validate(RunConfig, Document(values, source=f"models.{name}"))
+            settings["initial"] = str(self.folder(initial, seed))
+        return validate(RunConfig, Document(settings, source=f"models.{name}"))
 
     def key(self, name: str, seed: int) -> str:
         """Return a key of what determines a model."""
-        entry = self.paper.models[name]
-        own = entry.model_dump(
+        model = self.paper.models[name]
+        how_made = model.model_dump(
             mode="json", exclude={"run", "small", "paper", "train", "parameters"}
         )
-        files = map(str, self._files(entry).values())
+        optional = [*map(str, self._files(model).values())]
         # The small models keep the keys that they had before expansion at this scale lost its intercept.
-        form = [] if entry.expand is None or self._has_intercept else ["no intercept"]
-        parts = [self.key(part, seed) for part in entry.parts]
-        return content_key(own, self.values(name), seed, parts, *files, *form)
+        if model.expand is not None and not self._has_intercept:
+            optional.append("no intercept")
+        parts = [self.key(part, seed) for part in model.parts]
+        return content_key(how_made, self.values(name), seed, parts, *optional)
 
     @property
     def _has_intercept(self) -> bool:
@@ -218,20 +217,25 @@ class Graph:
         Raises:
             RaysentError: If it cannot be made.
         """
-        entry, folder, key = self.paper.models[name], self.folder(name, seed), self.key(name, seed)
-        if entry.kind in _MADE_AT_USE:
+        model = self.paper.models[name]
+        folder = self.folder(name, seed)
+        key = self.key(name, seed)
+        if model.kind in _MADE_AT_USE:
             return 0.0
-        about = read_json(folder / GRAPH_FILE) if (folder / GRAPH_FILE).is_file() else {}
+        about = {}
+        if (folder / GRAPH_FILE).is_file():
+            about = read_json(folder / GRAPH_FILE)
         if about.get("key") == key and about.get("seconds") is not None:
             return float(about["seconds"])
-        if about.get("key") != key or entry.kind != "train":
+        # A training that was interrupted goes on from its last checkpoint.
+        if about.get("key") != key or model.kind != "train":
             remove_tree(folder, below=self.output)
         started = time.perf_counter()
-        if entry.kind == "train":
+        if model.kind == "train":
             write_json(folder / GRAPH_FILE, {"key": key, "seconds": None})
             self._train(name, seed)
-        elif entry.compose is not None:
-            compose({part: self.folder(part, seed) for part in entry.compose}, folder)
+        elif model.compose is not None:
+            compose({part: self.folder(part, seed) for part in model.compose}, folder)
         else:
             self._made(name, seed).save(folder)
         seconds = time.perf_counter() - started
@@ -247,13 +251,14 @@ class Graph:
 
     def member(self, name: str, seed: int) -> Member:
         """Return a made model as one to evaluate."""
-        entry, label = self.paper.models[name], f"{name}-{seed}"
-        if entry.blocks is not None:
-            source = self.folder(str(entry.of), seed)
-            key = content_key(model_key(str(source)), entry.blocks)
-            return Member(label, label, key, Blocks(SentenceModel.load(source), entry.blocks))
-        if entry.mean is not None:
-            parts = [self.member(part, seed) for part in entry.mean]
+        model = self.paper.models[name]
+        label = f"{name}-{seed}"
+        if model.blocks is not None:
+            source = self.folder(str(model.of), seed)
+            key = content_key(model_key(str(source)), model.blocks)
+            return Member(label, label, key, Blocks(SentenceModel.load(source), model.blocks))
+        if model.mean is not None:
+            parts = [self.member(part, seed) for part in model.mean]
             key = content_key("mean", [part.key for part in parts])
             return Member(label, label, key, MeanOf([_encoder_of(part) for part in parts]))
         folder = str(self.folder(name, seed))
@@ -313,13 +318,16 @@ def letters(text: str) -> str:
     return "".join(re.findall(r"\w", text.casefold()))
 
 
-def task_sentences(names: Sequence[str], folder: Path) -> set[str]:
+def _task_sentences(names: Sequence[str], folder: Path) -> set[str]:
     """Return the `letters` of the sentences of tasks of similarity, of those whose files a folder holds."""
     similarity: tuple[Scoring, ...] = ("similarity",)
-    found = (find_task(name, scorings=similarity, option="without ") for name in names)
-    tasks = [task for task in found if task.is_present(folder)]
-    sets = [one for task in tasks for one in cast("SimilarityData", task.load(folder)).sets]
-    return {letters(text) for one in sets for text in (*one.first, *one.second)}
+    sentences: set[str] = set()
+    for name in names:
+        task = find_task(name, scorings=similarity, option="without ")
+        if task.is_present(folder):
+            for scored_set in cast("SimilarityData", task.load(folder)).sets:
+                sentences.update(map(letters, (*scored_set.first, *scored_set.second)))
+    return sentences
 
 
 def caption_pairs(source: Path) -> list[str]:

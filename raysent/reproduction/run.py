@@ -29,7 +29,14 @@ from raysent.models.embeddings import EmptyTables
 from raysent.models.layers import L2Penalty
 from raysent.models.objectives import OBJECTIVES, PairBatches
 from raysent.progress import messages
-from raysent.reproduction.files import ClaimEntry, Dataset, PaperFile, Scale, read_paper
+from raysent.reproduction.files import (
+    ClaimEntry,
+    Dataset,
+    Machine,
+    PaperFile,
+    Scale,
+    read_paper,
+)
 from raysent.reproduction.making import Graph
 from raysent.reproduction.scores import (
     ClaimResult,
@@ -45,13 +52,16 @@ from raysent.training.run import RunConfig
 
 RESULTS_FILE = "results.json"
 # Arms were chosen on seeds 0 to 4, and on 10 to 14 of some.
-VERDICT_SEEDS = tuple(range(20, 25))
-_FLOPS_PER_PARAMETER, _FLOPS_PER_FIXED = 6, 2
+_VERDICT_SEEDS = tuple(range(20, 25))
+_FLOPS_PER_PARAMETER = 6
+_FLOPS_PER_FIXED = 2
 # Bytes a number: Adam reads a weight, its gradient and two moments and writes all of them; a penalty also reads the
 # initial value, and writes and reads the distance, its square and its gradient.
-_ADAM_BYTES, _PENALTY_BYTES = 32, 32
+_ADAM_BYTES = 32
+_PENALTY_BYTES = 32
 # Operations of torch in a step, forward and backward, and further ones for each word of a recurrent tower.
-_LAUNCHES, _LAUNCHES_PER_WORD = 300, 12
+_LAUNCHES = 300
+_LAUNCHES_PER_WORD = 12
 # The settings of averaged word vectors, for a run that starts with them; the size of the vectors is that of most files.
 _AVERAGE = RunConfig.model_validate(
     {
@@ -113,7 +123,7 @@ def reproduce(  # noqa: PLR0913 - the options of the command
     *,
     tables: Sequence[str] | None = None,
     claims: Sequence[str] = (),
-    seeds: Sequence[int] = VERDICT_SEEDS,
+    seeds: Sequence[int] = _VERDICT_SEEDS,
     scale: Scale = "small",
     data: str | Path = "data",
     output: str | Path | None = None,
@@ -143,20 +153,21 @@ def reproduce(  # noqa: PLR0913 - the options of the command
         raise ConfigError(
             f"seeds: must be at least two different ones; given {', '.join(map(str, seeds)) or 'none'}"
         )
-    found = read_paper(paper)
-    numbers, names = _chosen(found, tables, claims)
-    folder = (
-        Path("runs") / safe_name(f"{Path(paper).stem}-{scale}") if output is None else Path(output)
-    )
-    runner = _Runner(
-        Graph(found, scale, Path(data), folder), max_hours=max_hours, shows_progress=progress
-    )
+    paper_file = read_paper(paper)
+    numbers, names = _numbers_and_names(paper_file, tables, claims)
+    if output is None:
+        output = Path("runs") / safe_name(f"{Path(paper).stem}-{scale}")
+    folder = Path(output)
+    graph = Graph(paper_file, scale, Path(data), folder)
+    runner = _Runner(graph, max_hours=max_hours, shows_progress=progress)
     runner.graph.derive()
     of_tables: list[TableResult] = []
     of_claims: list[ClaimResult] = []
 
     def result() -> Reproduction:
-        return Reproduction(found.title, scale, tuple(of_tables), tuple(of_claims), runner.hours)
+        return Reproduction(
+            paper_file.title, scale, tuple(of_tables), tuple(of_claims), runner.hours
+        )
 
     for number in numbers:
         of_tables.append(runner.table(number))
@@ -179,12 +190,17 @@ def plan_reproduction(
 
     Arguments are those of `reproduce`.
     """
-    found = read_paper(paper)
-    numbers, names = _chosen(found, tables, claims)
-    of_tables = [row.model for number in numbers for row in found.tables[number].models().values()]
-    arms = [arm for name in names for arm in (found.claims[name].better, found.claims[name].worse)]
-    wanted = dict.fromkeys([*of_tables, *(arm for arm in arms if arm is not None)])
-    return estimate(found, list(wanted), scale=scale, data=Path(data))
+    paper_file = read_paper(paper)
+    numbers, names = _numbers_and_names(paper_file, tables, claims)
+    wanted: dict[str, None] = {}
+    for number in numbers:
+        for row in paper_file.tables[number].models().values():
+            wanted[row.model] = None
+    for name in names:
+        for arm in (paper_file.claims[name].better, paper_file.claims[name].worse):
+            if arm is not None:
+                wanted[arm] = None
+    return estimate(paper_file, list(wanted), scale=scale, data=Path(data))
 
 
 def absent_tasks(
@@ -198,10 +214,10 @@ def absent_tasks(
 
     Arguments are those of `reproduce`.
     """
-    found = read_paper(paper)
-    numbers, names = _chosen(found, tables, claims)
-    columns = [column for number in numbers for column in found.tables[number].tasks]
-    columns += [task for name in names for task in found.claims[name].tasks]
+    paper_file = read_paper(paper)
+    numbers, names = _numbers_and_names(paper_file, tables, claims)
+    columns = [column for number in numbers for column in paper_file.tables[number].tasks]
+    columns += [task for name in names for task in paper_file.claims[name].tasks]
     wanted = dict.fromkeys(Column.of(column).task for column in columns)
     return [name for name in wanted if not find_task(name).is_present(Path(data) / "senteval")]
 
@@ -240,69 +256,74 @@ def estimate(
         ConfigError: If the values of a run are wrong.
     """
     configs: dict[str, RunConfig] = {}
-    found = []
+    estimates = []
+    setting = paper.scales[scale]
     for name in paper.order(list(wanted)):
-        entry = paper.models[name]
-        missing = tuple(paper.missing(name, scale=scale, data=data))
-        parameters, steps, hours = 0, 0, 0.0
-        if entry.train is not None:
+        model = paper.models[name]
+        parameters = 0
+        steps = 0
+        hours = 0.0
+        if model.train is not None:
             configs[name] = planned_run(paper, name, configs, scale=scale, data=data)
             if counts is None or name in counts:
-                read = (
-                    paper.scales[scale].data[key] for key in paper.datasets_of(name, scale=scale)
-                )
-                cost = training_cost(
-                    configs[name], next((dataset for dataset in read if dataset.sentences), None)
-                )
-                machine, (parameters, steps) = paper.scales[scale].machine, cost[:2]
-                of_step = (
-                    cost.flops / machine.flops
-                    + cost.moved / machine.bandwidth
-                    + cost.launches * machine.launch_s
-                )
-                hours = steps * of_step / 3600
-        elif entry.represent is not None and entry.represent in configs:
-            configs[name] = configs[entry.represent]
-        usd = hours * paper.scales[scale].machine.usd_per_hour
-        found.append(
+                datasets = [setting.data[key] for key in paper.datasets_of(name, scale=scale)]
+                with_size = (dataset for dataset in datasets if dataset.sentences)
+                cost = _training_cost(configs[name], next(with_size, None))
+                parameters = cost.parameters
+                steps = cost.steps
+                hours = steps * _step_s(cost, setting.machine) / 3600
+        elif model.represent is not None and model.represent in configs:
+            configs[name] = configs[model.represent]
+        estimates.append(
             ModelEstimate(
                 name,
-                entry.kind,
-                entry.parts,
+                model.kind,
+                model.parts,
                 parameters,
-                entry.parameters,
+                model.parameters,
                 steps,
                 hours,
-                usd,
-                missing,
+                hours * setting.machine.usd_per_hour,
+                tuple(paper.missing(name, scale=scale, data=data)),
             )
         )
-    return found
+    return estimates
+
+
+def _step_s(cost: _TrainingCost, machine: Machine) -> float:
+    """Return the seconds of a step: its operations, its reads and writes, and the starts of its operations."""
+    return (
+        cost.flops / machine.flops
+        + cost.moved / machine.bandwidth
+        + cost.launches * machine.launch_s
+    )
 
 
 def planned_run(
     paper: PaperFile, name: str, configs: dict[str, RunConfig], *, scale: Scale, data: Path
 ) -> RunConfig:
     """Return a model's run without reading files: its start's settings are those of `configs`."""
-    values: dict[str, Any] = paper.values(name, scale=scale, data=data)
+    settings: dict[str, Any] = paper.values(name, scale=scale, data=data)
     initial = paper.models[name].initial
     if initial is not None:
         start = configs.get(initial, _AVERAGE)
-        own = start.model_dump(mode="json")
-        num_towers = len(start.model.towers)
-        known = OBJECTIVES[values["objective"]["type"]].Config.values_from_initial(
-            num_towers=num_towers
-        )
-        taken = {
-            part: own[part]
+        of_start = start.model_dump(mode="json")
+        inherited = {
+            part: of_start[part]
             for part in ("encoder", "second_encoder", "postprocessing", "vocabulary")
         }
-        given = {part: value for part, value in values.items() if value is not None}
-        values = {**taken, **given, "objective": {**known, **values["objective"]}}
-    return validate(RunConfig, Document(values, source=f"models.{name}"))
+        changed = {part: setting for part, setting in settings.items() if setting is not None}
+        objective = OBJECTIVES[settings["objective"]["type"]].Config
+        from_start = objective.values_from_initial(num_towers=len(start.model.towers))
+        settings = {
+            **inherited,
+            **changed,
+            "objective": {**from_start, **settings["objective"]},
+        }
+    return validate(RunConfig, Document(settings, source=f"models.{name}"))
 
 
-class TrainingCost(NamedTuple):
+class _TrainingCost(NamedTuple):
     """A run's trained parameters, its steps, and of one step: operations, bytes read and written, and launches."""
 
     parameters: int
@@ -312,38 +333,45 @@ class TrainingCost(NamedTuple):
     launches: float
 
 
-def training_cost(config: RunConfig, dataset: Dataset | None) -> TrainingCost:
+def _training_cost(config: RunConfig, dataset: Dataset | None) -> _TrainingCost:
     """Return what a run's training takes.
 
     Args:
         config: The run.
         dataset: What it reads; None or one without a size leaves only `max_steps` to say how many steps there are.
     """
-    words = config.vocabulary.size
-    few, more = (
-        _count(config, rows) for rows in (3, 4)
-    )  # one word, and two, beside padding and unknown ones
-    parameters, in_tables, penalized, fixed = few + (more - few) * (
-        np.array([words, words, words, 0]) - 3
-    )
+    num_words = config.vocabulary.size
+    # Counted with one word and with two, beside padding and unknown ones; each further word adds as much.
+    of_three = _count(config, 3)
+    of_four = _count(config, 4)
+    further_words = np.array([num_words, num_words, num_words, 0]) - 3
+    counted = of_three + (of_four - of_three) * further_words
+    parameters, in_tables, penalized, fixed = counted
     computed = parameters - in_tables
     batch = config.training.batch_size
-    sentences = dataset.sentences if dataset is not None else None
+    sentences = None
+    length = 12.0
+    if dataset is not None:
+        sentences = dataset.sentences
+        length = dataset.words
+    steps = config.training.max_steps or 0
     if sentences is not None:
         steps = count_steps(config.training, steps_per_epoch=max(1, sentences // batch))
-    else:
-        steps = config.training.max_steps or 0
-    columns = 2 if isinstance(config.objective.batches, PairBatches) else 1
-    length = dataset.words if dataset is not None else 12.0
-    tokens = batch * columns * length
+    num_columns = 1
+    if isinstance(config.objective.batches, PairBatches):
+        num_columns = 2
+    tokens = batch * num_columns * length
     # A penalty has a gradient in every row; else only the rows of words that are read have one.
-    read = min(1.0, 1.0 if penalized else tokens / words) * in_tables
+    read_share = 1.0
+    if not penalized:
+        read_share = min(1.0, tokens / num_words)
+    read = read_share * in_tables
     moved = _ADAM_BYTES * (computed + read) + _PENALTY_BYTES * penalized
     recurrent = sum(tower.type in {"gru", "lstm"} for tower in config.model.towers)
     launches = _LAUNCHES + _LAUNCHES_PER_WORD * recurrent * length
     passes = max(1.0, steps * batch / (sentences or steps * batch or 1))
     flops = float(_FLOPS_PER_PARAMETER * computed + _FLOPS_PER_FIXED * fixed / passes) * tokens
-    return TrainingCost(int(parameters), steps, flops, float(moved), launches)
+    return _TrainingCost(int(parameters), steps, flops, float(moved), launches)
 
 
 def _count(config: RunConfig, words: int) -> np.ndarray:
@@ -362,28 +390,36 @@ def _count(config: RunConfig, words: int) -> np.ndarray:
     return np.array([trained, in_tables, sum(penalty.num_read for penalty in penalties), fixed])
 
 
-def _chosen(
+def _numbers_and_names(
     paper: PaperFile, tables: Sequence[str] | None, claims: Sequence[str]
 ) -> tuple[list[str], list[str]]:
-    for what, known, names in (
-        ("table", paper.tables, tables or ()),
-        ("claim", paper.claims, claims),
-    ):
-        for name in names:
-            if name not in known and (what, name) != ("claim", "all"):
-                raise ConfigError(f"{what}s {name}: no such {what}{did_you_mean(name, known)}")
-    return list(paper.tables if tables is None else tables), list(
-        paper.claims if "all" in claims else claims
-    )
+    """Return the numbers of the tables and the names of the claims that are meant.
+
+    Raises:
+        ConfigError: If there is no such table or claim.
+    """
+    if tables is None:
+        tables = list(paper.tables)
+    for number in tables:
+        if number not in paper.tables:
+            raise ConfigError(f"tables {number}: no such table{did_you_mean(number, paper.tables)}")
+    for name in claims:
+        if name not in paper.claims and name != "all":
+            raise ConfigError(f"claims {name}: no such claim{did_you_mean(name, paper.claims)}")
+    if "all" in claims:
+        claims = list(paper.claims)
+    return list(tables), list(claims)
 
 
 class _Runner:
     """Makes and evaluates what tables and claims need, each model once."""
 
     def __init__(self, graph: Graph, *, max_hours: float | None, shows_progress: bool) -> None:
-        self.graph, self._paper = graph, graph.paper
+        self.graph = graph
+        self._paper = graph.paper
         self._scores = Scores(graph)
-        self._max_hours, self._shows_progress = max_hours, shows_progress
+        self._max_hours = max_hours
+        self._shows_progress = shows_progress
         self._started = time.perf_counter()
         self._failed: dict[tuple[str, int], str] = {}
         self._made: set[tuple[str, int]] = set()
@@ -405,7 +441,8 @@ class _Runner:
         absent = dict.fromkeys(
             Column.of(column).task for column in entry.tasks if column not in columns
         )
-        ours, skipped = {}, {}
+        ours = {}
+        skipped = {}
         for name, row in entry.models().items():
             problem = self._make(row.model, 0)
             if problem:
@@ -423,12 +460,11 @@ class _Runner:
                 if all(part in figures for part in parts):
                     figures[mean] = float(np.mean([figures[part] for part in parts]))
         reported = reported_rows(self._paper, number, entry)
-        of_tested = "models lose the top component of each set's sentences, as the paper's do"
-        about = (
-            of_tested * (entry.component == "tested"),
-            entry.about,
-            self._paper.scales[self.graph.scale].about,
-        )
+        about = [entry.about, self._paper.scales[self.graph.scale].about]
+        if entry.component == "tested":
+            about.insert(
+                0, "models lose the top component of each set's sentences, as the paper's do"
+            )
         return TableResult(
             number,
             entry.title,
@@ -485,14 +521,11 @@ class _Runner:
         missing = self._paper.missing(name, scale=self.graph.scale, data=self.graph.data)
         if missing:
             return f"needs {', '.join(missing)}"
-        parts = self._paper.order([name])
-        return next(
-            filter(
-                None,
-                (self._failed.get((part, seed)) or self._make_one(part, seed) for part in parts),
-            ),
-            "",
-        )
+        for part in self._paper.order([name]):
+            problem = self._failed.get((part, seed)) or self._make_one(part, seed)
+            if problem:
+                return problem
+        return ""
 
     def _make_one(self, name: str, seed: int) -> str:
         if (name, seed) in self._made:
@@ -509,15 +542,25 @@ class _Runner:
         return ""
 
 
-def _save(result: Reproduction, output: Path) -> None:
+def _save(reproduction: Reproduction, output: Path) -> None:
+    """Write tables and claims beside those that earlier commands wrote at the same scale."""
     path = output / RESULTS_FILE
-    found = read_json(path) if path.is_file() else {}
-    before = found if found.get("scale") == result.scale else {}
-    tables = {
-        **before.get("tables", {}),
-        **{table.number: asdict(table) for table in result.tables},
+    about: dict[str, Any] = {}
+    if path.is_file():
+        about = read_json(path)
+    tables = {}
+    claims = {}
+    if about.get("scale") == reproduction.scale:
+        tables = about.get("tables", {})
+        claims = about.get("claims", {})
+    for table in reproduction.tables:
+        tables[table.number] = asdict(table)
+    for claim in reproduction.claims:
+        claims[claim.name] = asdict(claim)
+    about = {
+        "paper": reproduction.paper,
+        "scale": reproduction.scale,
+        "tables": tables,
+        "claims": claims,
     }
-    claims = {**before.get("claims", {}), **{claim.name: asdict(claim) for claim in result.claims}}
-    write_json(
-        path, {"paper": result.paper, "scale": result.scale, "tables": tables, "claims": claims}
-    )
+    write_json(path, about)

@@ -27,10 +27,11 @@ _PUBLISHED = (
     "code",
     "training",
 )
-_PAPER_GRID, _OUR_GRID = "the paper's grid", "ours: the paper gives no grid"
+_PAPER_GRID = "the paper's grid"
+_OUR_GRID = "ours: the paper gives no grid"
 
 
-def published_overrides(space: SearchSpace, *, data: Path | None) -> list[Override]:
+def _published_overrides(space: SearchSpace, *, data: Path | None) -> list[Override]:
     """Return the settings that a space's paper published, and the search around them in place of the space's own.
 
     Vocabulary, encoders, objective, postprocessing, code and training become those of `raysent reproduce --scale
@@ -44,41 +45,44 @@ def published_overrides(space: SearchSpace, *, data: Path | None) -> list[Overri
     Raises:
         ConfigError: If the space has no published settings.
     """
-    published, option = space.published, "scale=paper"
+    published = space.published
+    option = "scale=paper"
     if published is None:
         raise ConfigError(
             f"scale paper: must be used with a space that names its published settings; '{space.name}' has none; "
             "'raysent reproduce' trains the models of a paper"
         )
     names = _names(space)
-    models = {
-        label: _parts(published, model, names, data) for label, model in _labels(published).items()
-    }
+    models = {}
+    for label, model in _labels(published).items():
+        models[label] = _parts(published, model, names, data)
     choice = next(iter(published.choices), None)
     parts = next(iter(models.values()))
     search: dict[str, Any] = {}
-    if (
-        choice == FAMILY
-    ):  # each has all of its parts, and `base` has nothing that another one would add to
+    if choice == FAMILY:
+        # Each has all of its parts, and `base` has nothing that another one would add to.
         parts = {**parts, "vocabulary": {}, "training": {}}
         search[FAMILY] = {"choice": _with_own_text(space, models)}
     elif choice is not None:
-        search[choice] = {"choice": {label: one[choice] for label, one in models.items()}}
+        search[choice] = {"choice": {label: model[choice] for label, model in models.items()}}
     search |= {**published.paper_grid, **published.our_grid}
-    stratum = space.evaluation.stratify_by
-    return [
+    overrides = [
         Override("fit", [name for name in space.fit if name == "metric"], option),
         Override("fitted", _reasons(published, parts, choice), option),
-        *(Override(name, value, option) for name, value in parts.items()),
+        *(Override(name, part, option) for name, part in parts.items()),
         Override("search", search, option),
         Override("when", _conditions(published.when or space.when, search), option),
-        *([] if stratum in search else [Override("evaluation.stratify_by", None, option)]),
     ]
+    if space.evaluation.stratify_by not in search:
+        overrides.append(Override("evaluation.stratify_by", None, option))
+    return overrides
 
 
 def _names(space: SearchSpace) -> tuple[str, ...]:
     """Return the parts of a run that are taken: the published ones, and pairs where the space has none of its own."""
-    return _PUBLISHED if space.setting("pairs") else (*_PUBLISHED, "pairs")
+    if space.setting("pairs"):
+        return _PUBLISHED
+    return (*_PUBLISHED, "pairs")
 
 
 def _labels(published: PublishedModel) -> dict[str, str | dict[str, str]]:
@@ -99,10 +103,13 @@ def _parts(
         of_model, _, name = model.rpartition("/")
         paper = read_paper(of_model or published.paper or "")
         run = paper.values(name, scale="paper", data=data or Path("data"))
-        return {name: value for name, value in run.items() if name in names and value}
-    parts = {member: _parts(published, one, names, data) for member, one in model.items()}
-    encoder = {"type": "concat", "members": {name: one["encoder"] for name, one in parts.items()}}
-    return {**list(parts.values())[-1], "encoder": encoder}
+        return {part: settings for part, settings in run.items() if part in names and settings}
+    members = {}
+    parts: dict[str, Any] = {}
+    for member, of_member in model.items():
+        parts = _parts(published, of_member, names, data)
+        members[member] = parts["encoder"]
+    return {**parts, "encoder": {"type": "concat", "members": members}}
 
 
 def _reasons(
@@ -113,12 +120,15 @@ def _reasons(
     for model in published.models:
         of_model, _, name = model.rpartition("/")
         sources.setdefault(of_model or published.paper or "", []).append(name)
-    texts = [
-        f"{read_paper(source).paper}, '{', '.join(names)}' of 'raysent reproduce {source}'"
-        for source, names in sources.items()
-    ]
-    why = f"published: {'; '.join(texts)}"
-    reasons = {FAMILY: why} if choice == FAMILY else dict.fromkeys(parts, why)
+    texts = []
+    for source, names in sources.items():
+        models = ", ".join(names)
+        texts.append(f"{read_paper(source).paper}, '{models}' of 'raysent reproduce {source}'")
+    reason = f"published: {'; '.join(texts)}"
+    if choice == FAMILY:
+        reasons = {FAMILY: reason}
+    else:
+        reasons = dict.fromkeys(parts, reason)
     reasons |= dict.fromkeys(published.paper_grid, _PAPER_GRID)
     return reasons | dict.fromkeys(published.our_grid, _OUR_GRID)
 
@@ -127,19 +137,25 @@ def _conditions(
     when: Mapping[str, Mapping[str, Any]], search: Mapping[str, Any]
 ) -> dict[str, dict[str, Any]]:
     """Return the conditions on names that are searched, of values that are."""
-    kept: dict[str, dict[str, Any]] = {}
+    conditions: dict[str, dict[str, Any]] = {}
     for name, tests in when.items():
-        for other, written in tests.items() if name in search else ():
-            labels = written if isinstance(written, list) else [written]
-            allowed = [label for label in labels if label in _values(search.get(other))]
+        if name not in search:
+            continue
+        for tested_name, labels in tests.items():
+            if not isinstance(labels, list):
+                labels = [labels]  # noqa: PLW2901 - one label may stand without a list
+            searched = _choice_labels(search.get(tested_name))
+            allowed = [label for label in labels if label in searched]
             if allowed:
-                kept.setdefault(name, {})[other] = allowed
-    return kept
+                conditions.setdefault(name, {})[tested_name] = allowed
+    return conditions
 
 
-def _values(domain: Any) -> list[Any]:
+def _choice_labels(domain: Any) -> list[Any]:
     """Return the labels of a choice as it is written; none of another domain."""
-    return list(domain["choice"]) if isinstance(domain, dict) and "choice" in domain else []
+    if isinstance(domain, dict) and "choice" in domain:
+        return list(domain["choice"])
+    return []
 
 
 def _with_own_text(
@@ -147,13 +163,16 @@ def _with_own_text(
 ) -> dict[str, dict[str, Any]]:
     """Return the parts of families, with those of the space's that no paper publishes, such as pairs."""
     domain = space.domains.get(FAMILY)
-    own = domain.options if isinstance(domain, Choice) else {}
-    found = {}
+    options: Mapping[Any, Any] = {}
+    if isinstance(domain, Choice):
+        options = domain.options
+    families = {}
     for label, parts in models.items():
-        of_space = own.get(label) or {}
-        kept = {name: value for name, value in of_space.items() if name not in _PUBLISHED}
-        found[label] = {**parts, **kept}
-    return found
+        families[label] = dict(parts)
+        for name, settings in (options.get(label) or {}).items():
+            if name not in _PUBLISHED:
+                families[label][name] = settings
+    return families
 
 
-SCALES = {"paper": published_overrides}
+SCALES = {"paper": _published_overrides}

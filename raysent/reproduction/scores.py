@@ -29,7 +29,7 @@ from raysent.reproduction.reported import MEASURE, reported_tables
 from raysent.training.outcome import load_reports
 
 Verdict = Literal["reproduced", "refuted at this size", "undecidable", "not run"]
-CONFIDENCE = 0.95
+_CONFIDENCE = 0.95
 _NUM_QUERIES = 100
 
 
@@ -48,7 +48,9 @@ class Column(NamedTuple):
     def of(cls, text: str) -> Column:
         """Return the column of a table's heading, such as ``MRPC f1``; correlations are Pearson's."""
         task, _, measure = text.partition(" ")
-        return cls(task, "" if measure == MEASURE else measure)
+        if measure == MEASURE:
+            measure = ""
+        return cls(task, measure)
 
 
 @dataclass(frozen=True)
@@ -125,15 +127,17 @@ class Scores:
         Raises:
             RaysentError: If a task's files are missing, or the protocol is unknown.
         """
-        entry = self._graph.paper.models[name]
-        if entry.ensemble is None:
-            found = self._results(name, seed, tasks, protocol)
-            return {task: _test(result) for task, result in zip(tasks, found, strict=True)}
-        members = [self._results(member, seed, tasks, protocol) for member in entry.ensemble]
-        scores = {}
-        for task, *results in zip(tasks, *members, strict=True):
-            records = [result for result in results if isinstance(result, Record)]
-            scores[task] = score_methods(records, [entry.method])[entry.method].test
+        model = self._graph.paper.models[name]
+        scores: dict[str, float] = {}
+        if model.ensemble is None:
+            of_tasks = self._results(name, seed, tasks, protocol)
+            for task, record in zip(tasks, of_tasks, strict=True):
+                scores[task] = float(_score(record).test)
+            return scores
+        of_members = [self._results(member, seed, tasks, protocol) for member in model.ensemble]
+        for task, *of_task in zip(tasks, *of_members, strict=True):
+            records = [record for record in of_task if isinstance(record, Record)]
+            scores[task] = score_methods(records, [model.method])[model.method].test
         return scores
 
     def of_columns(
@@ -157,23 +161,32 @@ class Scores:
         Raises:
             RaysentError: As `of_model`.
         """
-        parsed = {column: Column.of(column) for column in columns}
-        tasks = list(dict.fromkeys(one.task for one in parsed.values()))
+        parsed = {heading: Column.of(heading) for heading in columns}
+        tasks = list(dict.fromkeys(column.task for column in parsed.values()))
+        figures: dict[str, float] = {}
         if self._graph.paper.models[name].ensemble is not None:
             of_tasks = self.of_model(name, seed, tasks=tasks, protocol=protocol)
-            return {column: of_tasks[one.task] for column, one in parsed.items() if not one.measure}
-        rated = [one for one in tasks if find_task(one).scoring == "similarity"]
-        tested = [one for one in rated if component == "tested"]
-        stored = [one for one in tasks if one not in tested]
-        results = self._results(name, seed, stored, protocol) if stored else []
+            # Of an ensemble the test score alone is known.
+            for heading, column in parsed.items():
+                if not column.measure:
+                    figures[heading] = of_tasks[column.task]
+            return figures
+        tested: list[str] = []
+        if component == "tested":
+            tested = [task for task in tasks if find_task(task).scoring == "similarity"]
+        stored = [task for task in tasks if task not in tested]
+        records: list[object] = []
+        if stored:
+            records += self._results(name, seed, stored, protocol)
         if tested:
             member = self._graph.member_of_tested(name, seed)
-            results += self._results_of(member, tested, protocol)
-        by_task = dict(zip([*stored, *tested], map(_score, results), strict=True))
-        figures = {
-            column: figure_of(by_task[one.task], one.measure) for column, one in parsed.items()
-        }
-        return {column: figure for column, figure in figures.items() if figure is not None}
+            records += self._results_of(member, tested, protocol)
+        by_task = dict(zip([*stored, *tested], map(_score, records), strict=True))
+        for heading, column in parsed.items():
+            figure = figure_of(by_task[column.task], column.measure)
+            if figure is not None:
+                figures[heading] = figure
+        return figures
 
     def of_arm(self, claim: ClaimEntry, name: str, seed: int, *, protocol: str) -> float:
         """Return the score of a claim's arm, as the claim says.
@@ -188,22 +201,19 @@ class Scores:
         if claim.searched is not None:
             member = self._graph.member(name, seed)
             return search_speed(member.encoder or load(member.path), claim.searched, seed=seed)
+        folder = self._graph.folder(name, seed)
         if claim.images:
-            return image_recall(
-                self._graph.folder(name, seed), self._graph.data / claim.images, seed=seed
-            )
+            return _image_recall(folder, self._graph.data / claim.images, seed=seed)
         if not claim.metric:
-            return float(
-                np.mean(
-                    list(self.of_model(name, seed, tasks=claim.tasks, protocol=protocol).values())
-                )
-            )
-        metrics = next(
-            (one.metrics for one in reversed(load_reports(self._graph.folder(name, seed)))), {}
-        )
+            scores = self.of_model(name, seed, tasks=claim.tasks, protocol=protocol)
+            return float(np.mean(list(scores.values())))
+        metrics: Mapping[str, float] = {}
+        reports = load_reports(folder)
+        if reports:
+            metrics = reports[-1].metrics
         if claim.metric not in metrics:
-            known = ", ".join(metrics) or "none, as it is not trained"
-            raise ConfigError(f"metric {claim.metric}: must be one of {name}'s: {known}")
+            names = ", ".join(metrics) or "none, as it is not trained"
+            raise ConfigError(f"metric {claim.metric}: must be one of {name}'s: {names}")
         return 100 * metrics[claim.metric]
 
     def _results(self, name: str, seed: int, tasks: Sequence[str], protocol: str) -> list[object]:
@@ -229,19 +239,17 @@ def search_speed(encoder: SentenceEncoder, num_rows: int, *, seed: int) -> float
 
     Rows are random ones of the encoder's form, as the time does not depend on their values: packed bits, or vectors.
     """
-    dim, generator = encoder.get_sentence_embedding_dimension(), np.random.default_rng(seed)
+    dim = encoder.get_sentence_embedding_dimension()
+    generator = np.random.default_rng(seed)
     rows: Any
     search: Callable[..., object]
     if encoder.similarity_measure == "hamming":
-        rows, search = (
-            generator.integers(0, 256, (num_rows, -(-dim // 8)), dtype=np.uint8),
-            nearest_codes,
-        )
+        search = nearest_codes
+        num_bytes = -(-dim // 8)
+        rows = generator.integers(0, 256, (num_rows, num_bytes), dtype=np.uint8)
     else:
-        rows, search = (
-            normalize_rows(generator.normal(size=(num_rows, dim)).astype(np.float32)),
-            nearest_vectors,
-        )
+        search = nearest_vectors
+        rows = normalize_rows(generator.normal(size=(num_rows, dim)).astype(np.float32))
     seconds = []
     for _ in range(5):
         begun = time.perf_counter()
@@ -250,7 +258,7 @@ def search_speed(encoder: SentenceEncoder, num_rows: int, *, seed: int) -> float
     return _NUM_QUERIES / (1000 * min(seconds))
 
 
-def image_recall(model: Path, folder: Path, *, seed: int) -> float:
+def _image_recall(model: Path, folder: Path, *, seed: int) -> float:
     """Return the mean of a model's recalls at 1, 5 and 10 of captions and of images, in percent; protocol `kiros`.
 
     Raises:
@@ -265,12 +273,11 @@ def image_recall(model: Path, folder: Path, *, seed: int) -> float:
     return float(recalls[:, :3].mean())
 
 
-def _score(result: object) -> Any:
-    return result.score if isinstance(result, Record) else result
-
-
-def _test(result: object) -> float:
-    return float(_score(result).test)
+def _score(record: object) -> Any:
+    """Return the scores of a record; of a task without a probe there is no other record."""
+    if isinstance(record, Record):
+        return record.score
+    return record
 
 
 def figure_of(score: Any, measure: str) -> float | None:
@@ -282,27 +289,30 @@ def figure_of(score: Any, measure: str) -> float | None:
             return score.measures["accuracy"]
         if measure in ("pearson_weighted", "spearman", "spearman_weighted"):
             return float(getattr(score, measure))
-    found = score.measures.get(measure) if measure else score.test
-    return None if found is None else float(found)
+    figure = score.test
+    if measure:
+        figure = score.measures.get(measure)
+    if figure is None:
+        return None
+    return float(figure)
 
 
 def reported_rows(paper: PaperFile, number: str, table: TableEntry) -> dict[str, dict[str, float]]:
     """Return the paper's figures of a table's rows, by row and task."""
-    found = [one for one in reported_tables() if (one.paper, one.table) == (paper.paper, number)]
     rows: dict[str, dict[str, float]] = {}
-    for reported in found:
-        columns = [Column.of(column) for column in reported.columns]
+    for reported in reported_tables():
+        if (reported.paper, reported.table) != (paper.paper, number):
+            continue
+        columns = [Column.of(heading) for heading in reported.columns]
         for name, row in table.models().items():
             figures = reported.rows.get(row.reported or name, ())
-            known = {
-                column: value
-                for column, value in zip(columns, figures, strict=False)
-                if value is not None
-            }
-            of_table = {text: Column.of(text) for text in table.columns}
-            rows.setdefault(name, {}).update(
-                {text: known[column] for text, column in of_table.items() if column in known}
-            )
+            # A row may end early, and a figure may be missing.
+            by_column = dict(zip(columns, figures, strict=False))
+            of_row = rows.setdefault(name, {})
+            for heading in table.columns:
+                figure = by_column.get(Column.of(heading))
+                if figure is not None:
+                    of_row[heading] = figure
     return rows
 
 
@@ -323,27 +333,39 @@ def claim_result(
         worse: Score of the other arm, for the same seeds.
         seeds: The seeds.
     """
-    mean, low, high, p = paired_interval(np.asarray(better) - np.asarray(worse), entry.margin)
     margin = entry.margin
-    verdict: Verdict = (
-        "reproduced" if low > margin else "refuted at this size" if high < margin else "undecidable"
-    )
-    arms = tuple(map(float, better)), tuple(map(float, worse))
+    mean, low, high, p = _paired_interval(np.asarray(better) - np.asarray(worse), margin)
+    verdict: Verdict = "undecidable"
+    if low > margin:
+        verdict = "reproduced"
+    elif high < margin:
+        verdict = "refuted at this size"
     return ClaimResult(
-        name, entry.claim, verdict, *arms, tuple(seeds), mean, (low, high), margin, p, entry.why
+        name=name,
+        claim=entry.claim,
+        verdict=verdict,
+        better=tuple(map(float, better)),
+        worse=tuple(map(float, worse)),
+        seeds=tuple(seeds),
+        difference=mean,
+        interval=(low, high),
+        margin=margin,
+        p=p,
+        reason=entry.why,
     )
 
 
-def paired_interval(differences: np.ndarray, margin: float) -> tuple[float, float, float, float]:
+def _paired_interval(differences: np.ndarray, margin: float) -> tuple[float, float, float, float]:
     """Return the mean of paired differences [seeds], its 95 % interval, and p of the margin, by Student's t."""
     from scipy.stats import t as student  # noqa: PLC0415 - it takes seconds to import, and most commands do without
 
-    mean, count = float(differences.mean()), len(differences)
-    error = float(differences.std(ddof=1) / np.sqrt(count))
-    half = float(student.ppf((1 + CONFIDENCE) / 2, count - 1)) * error
-    p = (
-        float(2 * student.sf(abs(mean - margin) / error, count - 1))
-        if error
-        else float(mean == margin)
-    )
+    mean = float(differences.mean())
+    num_seeds = len(differences)
+    error = float(differences.std(ddof=1) / np.sqrt(num_seeds))
+    half = float(student.ppf((1 + _CONFIDENCE) / 2, num_seeds - 1)) * error
+    if error:
+        p = float(2 * student.sf(abs(mean - margin) / error, num_seeds - 1))
+    else:
+        # Equal differences leave no chance: the margin is the true one, or it is not.
+        p = float(mean == margin)
     return mean, mean - half, mean + half, p

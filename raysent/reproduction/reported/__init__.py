@@ -15,12 +15,12 @@ from pydantic import Field
 
 from raysent.config import StrictModel, read_yaml, validate
 
-REPORTED_FOLDER = Path(__file__).parent
+_REPORTED_FOLDER = Path(__file__).parent
 # The measure of rated pairs.
 MEASURE = "pearson"
 
 
-class ReportedTable(StrictModel):
+class _ReportedTable(StrictModel):
     """One table of one paper.
 
     Attributes:
@@ -43,7 +43,7 @@ class ReportedTable(StrictModel):
     is_ablation: bool = False
     paper: str = ""
 
-    def of(self, paper: str) -> ReportedTable:
+    def of(self, paper: str) -> _ReportedTable:
         """Return the table with its paper's name, in percent."""
         scales = [100.0 if column in self.fractions else 1.0 for column in self.columns]
         rows = {
@@ -59,12 +59,12 @@ class ReportedTable(StrictModel):
 class _Paper(StrictModel):
     paper: str
     source: str
-    tables: list[ReportedTable] = Field(min_length=1)
+    tables: list[_ReportedTable] = Field(min_length=1)
 
 
 @cache
-def reported_tables() -> tuple[ReportedTable, ...]:
+def reported_tables() -> tuple[_ReportedTable, ...]:
     """Return every table of every paper, the oldest paper first."""
-    papers = [validate(_Paper, read_yaml(path)) for path in sorted(REPORTED_FOLDER.glob("*.yaml"))]
+    papers = [validate(_Paper, read_yaml(path)) for path in sorted(_REPORTED_FOLDER.glob("*.yaml"))]
     papers.sort(key=lambda paper: (paper.paper[-4:], paper.paper))
     return tuple(table.of(paper.paper) for paper in papers for table in paper.tables)

@@ -66,7 +66,7 @@ def read_lines(task: Task, path: Path, *, encoding: str) -> list[str]:
     return lines[:-1] if lines[-1] == "" else lines
 
 
-def read_two_files(task: Task, data_dir: Path) -> TaskData:
+def _read_two_files(task: Task, data_dir: Path) -> TaskData:
     """Read a binary task of one sentence per line and one file per class, the positive class first."""
     positive, negative = (
         _published_lines(task, data_dir, name, encoding="latin-1") for name in task.files
@@ -82,7 +82,7 @@ def read_two_files(task: Task, data_dir: Path) -> TaskData:
     )
 
 
-def read_labelled(
+def _read_labelled(
     task: Task, data_dir: Path, *, names: dict[str, str] | None = None, **how: Any
 ) -> TaskData:
     """Read train, validation if there is any, and test: lines of a sentence and a label, whose class `names` has."""
@@ -221,9 +221,11 @@ _SICK = tuple(f"SICK/SICK_{part}.txt" for part in ("train", "trial", "test_annot
 _STS_B = tuple(f"STS/STSBenchmark/sts-{part}.csv" for part in _PARTS)
 _FINE = ("very negative", "negative", "neutral", "positive", "very positive")
 # SST-2: phrases for training, and sentences. TREC: the coarse class. SICK: two sentences, relatedness, entailment.
-_SST_2 = partial(read_labelled, separator="\t", last=True, names={"0": "negative", "1": "positive"})
-_SST_5 = partial(read_labelled, names={str(label): name for label, name in enumerate(_FINE)})
-_TREC = partial(read_labelled, encoding="latin-1")
+_SST_2 = partial(
+    _read_labelled, separator="\t", last=True, names={"0": "negative", "1": "positive"}
+)
+_SST_5 = partial(_read_labelled, names={str(label): name for label, name in enumerate(_FINE)})
+_TREC = partial(_read_labelled, encoding="latin-1")
 _PARAPHRASE = partial(
     read_pairs, label=0, first=3, second=4, names={"0": "other", "1": "paraphrase"}
 )
@@ -235,10 +237,12 @@ _SCORED = partial(read_pairs, label=4, first=5, second=6, header=False)
 TASKS = {
     task.name: task
     for task in (
-        _task("MR", reader=read_two_files, files=("MR/rt-polarity.pos", "MR/rt-polarity.neg")),
-        _task("CR", reader=read_two_files, files=("CR/custrev.pos", "CR/custrev.neg")),
-        _task("SUBJ", reader=read_two_files, files=("SUBJ/subj.objective", "SUBJ/subj.subjective")),
-        _task("MPQA", reader=read_two_files, files=("MPQA/mpqa.pos", "MPQA/mpqa.neg")),
+        _task("MR", reader=_read_two_files, files=("MR/rt-polarity.pos", "MR/rt-polarity.neg")),
+        _task("CR", reader=_read_two_files, files=("CR/custrev.pos", "CR/custrev.neg")),
+        _task(
+            "SUBJ", reader=_read_two_files, files=("SUBJ/subj.objective", "SUBJ/subj.subjective")
+        ),
+        _task("MPQA", reader=_read_two_files, files=("MPQA/mpqa.pos", "MPQA/mpqa.neg")),
         _with_test("SST-2", reader=_SST_2, files=_sst("binary")),
         _with_test("TREC", reader=_TREC, files=("TREC/train_5500.label", "TREC/TREC_10.label")),
         _with_test("SST-5", reader=_SST_5, files=_sst("fine")),

@@ -115,7 +115,7 @@ def _scored_set(
     return ScoredSet(name, first, second, scores)
 
 
-def sts_task(year: str) -> SimilarityTask:
+def _sts_task(year: str) -> SimilarityTask:
     """Return the task of a year, such as ``STS12``."""
     files = [
         f"STS/{year}-en-test/STS.{part}.{name}.txt"
@@ -133,7 +133,7 @@ _MRPC = partial(read_columns, columns=(0, 3, 4), strips=True)  # 1 for a paraphr
 TASKS = {
     task.name: task
     for task in (
-        *(sts_task(f"STS{year}") for year in range(12, 17)),
+        *(_sts_task(f"STS{year}") for year in range(12, 17)),
         _task("STS-B-similarity", reader=_STS_B, files=("STS/STSBenchmark/sts-test.csv",)),
         _task("SICK-R-similarity", reader=_SICK, files=("SICK/SICK_test_annotated.txt",)),
         _task("MRPC-similarity", reader=_MRPC, files=MRPC),
