@@ -19,6 +19,7 @@ from raysent.evaluation.protocols import fit_probe
 from raysent.evaluation.task import PROBED, SimilarityData, TaskData
 from raysent.evaluation.task_files import OwnTask, replace_task
 from raysent.evaluation.task_files.columns import _class_names
+from raysent.evaluation.task_files.settings import TaskSettings, how_to
 from raysent.evaluation.tasks import find_task, load_task, resolve_tasks
 
 SENTEVAL = Path(__file__).resolve().parent.parent.parent / "shared" / "data" / "senteval"
@@ -598,3 +599,17 @@ def test_file_of_tasks_holds_a_mapping_of_names_and_nothing_else(tmp_path, text)
         ConfigError, match=r"tasks: must be the only key, with a mapping of names to tasks"
     ):
         find_task(str(tmp_path / "tasks.yaml"))
+
+
+@pytest.mark.parametrize(
+    ("separator", "said"),
+    [
+        (";", "--task 'x.csv:label=kind,separator=;'"),
+        (",", "'separator: \",\"' in a task file, or separator=',' of raysent.Task,"),
+        ("=", "'separator: \"=\"' in a task file, or separator='=' of raysent.Task,"),
+    ],
+)
+def test_setting_that_an_option_cannot_say_is_said_in_other_words(separator, said):
+    """A comma and an equals sign divide options."""
+    settings = TaskSettings(path="x.csv", label="kind")
+    assert how_to(settings, "separator", separator) == said
