@@ -12,14 +12,18 @@ import textwrap
 
 def docstring_of(documented: object) -> str:
     """Return the docstring of a class, a function or a module, without indentation; empty if it has none."""
-    text = inspect.getdoc(documented)
-    # Only compiled modules have neither a docstring nor a source.
-    if text is not None or __doc__ is not None:
-        return text or ""
+    if __doc__ is not None:
+        return inspect.getdoc(documented) or ""
+    # What is in memory now was written by Python, as a data class's docstring is where it has none.
+    if not (
+        inspect.isclass(documented) or inspect.isroutine(documented) or inspect.ismodule(documented)
+    ):
+        documented = type(documented)
     try:
         source = textwrap.dedent(inspect.getsource(documented))
     except (OSError, TypeError):
-        return ""
+        # Compiled modules have no source, and keep their docstrings.
+        return inspect.getdoc(documented) or ""
     tree = ast.parse(source)
     node = tree if inspect.ismodule(documented) else tree.body[0]
     is_documented = isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef)

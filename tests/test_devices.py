@@ -237,7 +237,7 @@ class _Movable(SentenceEncoder):
 
 def test_loaded_model_encodes_on_the_default_device(monkeypatch: pytest.MonkeyPatch) -> None:
     """From its first call, wherever it is called from, unless a device was chosen; a model in training stays."""
-    monkeypatch.setattr("raysent.models.sentence_encoder.default_device", lambda: _META)
+    monkeypatch.setattr("raysent.kernels.devices.default_device", lambda: _META)
     loaded, chosen, trained, alone = _Movable(), _Movable(), _Movable(), _Movable()
     loaded.source = chosen.source = alone.source = "model"
     for _ in range(2):
@@ -251,7 +251,7 @@ def test_loaded_model_encodes_on_the_default_device(monkeypatch: pytest.MonkeyPa
 
 def test_joined_encoders_are_placed_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """A device that is named holds for each encoder; without one, those of a loaded whole move as it would."""
-    monkeypatch.setattr("raysent.models.sentence_encoder.default_device", lambda: _META)
+    monkeypatch.setattr("raysent.kernels.devices.default_device", lambda: _META)
     chosen, part, trained, fixed = _Movable(), _Movable(), _Movable(), HashEncoder(2)
     chosen.source = "model"
     JoinedEncoders([JoinedEncoders([chosen]), fixed]).encode(["a"], device="cpu")

@@ -49,11 +49,18 @@ LIBRARIES: dict[str, frozenset[str]] = {
     "rich": frozenset({"models", "cli", "live", "progress"}),
 }
 
-# Where own modules may be imported inside a function: asking for help must not import torch and Ray, and modules that
-# need the libraries of an extra are imported once it is known that they are installed; reading a model prints nothing.
+# Where own modules may be imported inside a function: asking for help, and predicting by words alone, must not import
+# torch and Ray, and modules that need the libraries of an extra are imported once it is known that they are installed.
 LATE = (
     "raysent.cli",
     "raysent.pipeline",
+    "raysent.ensembles.task_predictor",
+    "raysent.evaluation.baselines",
+    "raysent.evaluation.members",
+    "raysent.evaluation.refit",
+    "raysent.evaluation.titles",
+    "raysent.models.schemes",
+    "raysent.models.sentence_encoder",
     "raysent.serving.server",
     "raysent.exports.formats.sentence_transformers",
     "raysent.models.hub",

@@ -78,7 +78,8 @@ def test_python_without_docstrings_has_the_same_help(model):
         PYTHONIOENCODING="utf-8",
     )
     assert (ran.returncode, "\U0001f642" in ran.stdout.decode()) == (0, True)
-    ran = run("components", PYTHONOPTIMIZE="2")
+    assert run("components", PYTHONOPTIMIZE="2").stdout == run("components").stdout
+    ran = run("doctor", "quickstart", PYTHONOPTIMIZE="2")
     assert (ran.returncode, ran.stderr.splitlines()[-1][:42]) == (
         2,
         b"error: PYTHONOPTIMIZE: must be 0 or 1 for ",

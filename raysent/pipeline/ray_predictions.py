@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol, TypeVar
 
 import torch
 
@@ -12,20 +12,27 @@ from raysent.evaluation.targets import Float64
 from raysent.sweeps.machines import gpu_share
 from raysent.training.ray_session import map_on_ray, num_jobs_at_once, ray_session
 
-if TYPE_CHECKING:
-    from raysent.pipeline.predictions import Answerer, Block
 
+class _HasTexts(Protocol):
+    """What is predicted: its texts are the columns of some rows."""
+
+    @property
+    def texts(self) -> list[list[str]]: ...
+
+
+Block = TypeVar("Block", bound=_HasTexts)
+Answers = Callable[[list[list[str]]], list[Float64]]
 # Blocks that a cluster gets for each of its cores, so that none waits for this process.
 _AHEAD = 2
 
 
 def predicted_on_ray(
-    answerer: Answerer, blocks: Iterator[Block], address: str
+    answers: Answers, blocks: Iterator[Block], address: str
 ) -> Iterator[tuple[Block, list[Float64]]]:
     """Yield blocks in their order with their log-probabilities [rows, classes] by each predictor.
 
     Args:
-        answerer: What answers rows; every core gets a copy.
+        answers: Returns what each predictor says of rows; every core gets a copy.
         blocks: The blocks, of which a few are read ahead.
         address: The cluster.
     """
@@ -43,7 +50,7 @@ def predicted_on_ray(
             "gpus_each": share,
             "max_running": _AHEAD * num_jobs_at_once(share),
         }
-        results = map_on_ray(_predict_block, sent(), common=answerer, address=address, **options)
+        results = map_on_ray(_predict_block, sent(), common=answers, address=address, **options)
         with closing(results):
             for index, logs in results:
                 done[index] = logs
@@ -51,6 +58,6 @@ def predicted_on_ray(
                     yield waiting.pop(following), done.pop(following)
 
 
-def _predict_block(block: Block, answerer: Answerer) -> list[Float64]:
+def _predict_block(block: _HasTexts, answers: Answers) -> list[Float64]:
     torch.set_num_threads(1)
-    return answerer(block.texts)
+    return answers(block.texts)
