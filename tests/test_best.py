@@ -398,6 +398,12 @@ def test_sentences_follow_the_paired_difference(tmp_path):
     if answer.taken == answer.simplest:
         answer = answer.model_copy(update={"taken": answer.taken + 1})
     simple = answer.candidates[answer.simplest]
+    heading, *of_tasks, _ = answer_lines([(tmp_path / f"best/{name}", answer) for name in "ab"])
+    assert heading == f"Your models: one a task, in {tmp_path}/best"
+    for line in of_tasks:
+        # The baseline's figure is on the line, which is cut at its end.
+        assert f"; baseline {simple.title} {simple.test:.1f} %" in line
+        assert len(line) <= 100
     for interval, text in (
         ((0.5, 3.0), "better by"),
         ((-3.0, -0.5), "the baseline is better"),

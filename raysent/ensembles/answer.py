@@ -316,10 +316,9 @@ def _lines_of_several(answers: Sequence[tuple[Path, Answer]]) -> list[str]:
     for _, answer in answers[:_SHOWN_ANSWERS]:
         score = f"{answer.metric_text} {answer._figure(answer.answer.test)}"
         low, high = answer.answer.interval
+        # A line has room for the baseline or for how many rows were held out, which the report says too.
         lines.append(
-            shortened(
-                f"{answer.task}: {score} ({low:.1f} to {high:.1f}) on {answer.test_text}; {answer.verdict}"
-            )
+            shortened(f"{answer.task}: {score} ({low:.1f} to {high:.1f}); {answer.verdict}")
         )
     return [*lines, _next_line(*answers[0])]
 
