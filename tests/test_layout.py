@@ -58,6 +58,15 @@ def test_trials_use_the_gpus_that_stand(
     assert machines.num_fitting(plan.cpus_per_worker, plan.gpus_per_worker) >= plan.concurrent
 
 
+def test_machine_with_few_cores_leaves_no_trial_waiting() -> None:
+    """Four of its GPUs have two cores beside them, so that the other machine's are shared."""
+    uneven = Machines(
+        cpus=34, gpus=8, cpus_per_node=32, trials_per_gpu=4, shapes=((2, 4.0), (32, 4.0))
+    )
+    plan = layout(Limits(), uneven, num_trials=8)
+    assert (plan.concurrent, plan.gpus_per_worker) == (8, 0.5)
+
+
 def test_machines_that_are_launched_are_as_few_as_hold_the_trials() -> None:
     """Each costs money: a GPU is filled before another machine is asked for."""
     launched = Machines(cpus=64, gpus=8, cpus_per_node=8, trials_per_gpu=4, num_nodes=8)

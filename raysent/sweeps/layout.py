@@ -68,15 +68,18 @@ class Machines:
         """
         if not self.gpus:
             return 0.0
-        num_sharing = 1
-        if workers == 1:
-            num_sharing = self.trials_per_gpu
-            if self.num_nodes is None:
-                # Each needs a core beside its part.
-                num_cores = sum(cpus for cpus, gpus in self.shapes if gpus) or self.cpus
-                num_places = max(1, min(num_trials, num_cores))
-                num_sharing = min(num_sharing, math.ceil(num_places / self.gpus))
-        return math.floor(_PARTS_OF_GPU / num_sharing) / _PARTS_OF_GPU
+        if workers > 1:
+            return 1.0
+        smallest = _part_of_gpu(self.trials_per_gpu)
+        if self.num_nodes is not None:
+            return smallest
+        at_once = min(num_trials, self.num_fitting(1, smallest))
+        parts = map(_part_of_gpu, range(1, self.trials_per_gpu + 1))
+        return next(part for part in parts if self.num_fitting(1, part) >= at_once)
+
+
+def _part_of_gpu(num_sharing: int) -> float:
+    return math.floor(_PARTS_OF_GPU / num_sharing) / _PARTS_OF_GPU
 
 
 @dataclass(frozen=True)
